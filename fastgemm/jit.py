@@ -1,0 +1,94 @@
+"""How the package's functions are compiled: one decorator owns target options, caching and the fastmath decision.
+
+A kernel is a plain function under ``@njit``.  Every jitted function of the package is compiled with ``nogil=True`` (worker
+threads run them), ``fastmath=False`` (NaN and infinity come through, nothing is reassociated), ``error_model="numpy"`` (no
+division check in inner loops) and an on-disk cache that a damaged, read-only or missing folder cannot turn into a failure.
+
+Numba's own cache watches one file, shares entries between closures (numba#6093) and raises on a damaged index; entries here
+are keyed by the digest of the whole package (:func:`fastgemm.store.source_stamp`) and checked before they are unpickled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numba
+from numba.core import serialize, sigutils
+from numba.core.ccallback import CFunc
+
+from . import store
+
+__all__ = ["cfunc", "njit"]
+
+
+class _DiskCache:
+    """The cache protocol numba's dispatchers speak, over :mod:`fastgemm.store`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = function.__qualname__.replace("<locals>", "").replace(".", "_")
+        self._where = f"{function.__module__}.{function.__qualname__}:{function.__code__.co_firstlineno}"
+
+    @property
+    def cache_path(self) -> str:
+        return str(store.cache_dir())
+
+    def _key(self, signature: Any, codegen: Any) -> str:
+        return f"{self._where}|{signature}|{codegen.magic_tuple()}"
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        context.refresh()
+        payload = store.read(self._name, self._key(signature, context.codegen()))
+        if payload is None:
+            return None
+        try:
+            return numba.core.compiler.CompileResult._rebuild(context, *pickle.loads(payload))
+        except Exception:  # an entry written by something else: compile again
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        if result.library.has_dynamic_globals or any(not lifted.can_cache for lifted in result.lifted):
+            raise RuntimeError(f"{self._where} holds an address as a constant and cannot be cached; pass it as an argument")
+        payload = serialize.dumps(result._reduce())
+        store.write(self._name, self._key(signature, result.codegen), payload)
+
+    def enable(self) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+def njit(function: Callable[..., Any] | None = None, *, nogil: bool = True, **options: Any) -> Any:
+    """Compile a function in nopython mode with the package's options; usable bare or with keywords."""
+    if function is None:
+        return lambda real: njit(real, nogil=nogil, **options)
+    options.setdefault("fastmath", False)
+    options.setdefault("error_model", "numpy")
+    dispatcher = numba.njit(nogil=nogil, **options)(function)
+    dispatcher._cache = _DiskCache(function)
+    return dispatcher
+
+
+class _Callback:
+    """A C callback compiled (or loaded from disk) when its address is first asked for."""
+
+    def __init__(self, signature: Any, function: Callable[..., Any]) -> None:
+        self.py_func = function
+        self._signature = signature
+
+    @cached_property
+    def address(self) -> int:
+        options = {"nogil": True, "fastmath": False, "error_model": "numpy"}
+        callback = CFunc(self.py_func, sigutils.normalize_signature(self._signature), locals={}, options=options)
+        callback._cache = _DiskCache(self.py_func)
+        callback.compile()
+        self._keep = callback
+        return int(callback.address)
+
+
+def cfunc(signature: Any) -> Callable[[Callable[..., Any]], _Callback]:
+    """A C callback of the given signature; ``.address`` compiles it and is what other code calls."""
+    return partial(_Callback, signature)
