@@ -5,7 +5,9 @@ Names resolve on first use: importing the package imports neither numba nor anyt
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -61,3 +63,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps `fastgemm.trace`, `.plan` and `.arch` the public functions once the modules of the same names are imported.
+
+    The import system binds a submodule on its package under the submodule's name; here the public name wins.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _NAMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
