@@ -1,0 +1,89 @@
+"""What commands print: tables through rich, JSON without it, progress for a person only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["add_command", "print_json", "print_table", "progress", "require"]
+
+# width of a table that does not go to a terminal: wide enough that no cell of ours wraps
+_FILE_WIDTH = 132
+
+
+def add_command(subparsers: Any, name: str, description: str, *examples: str) -> argparse.ArgumentParser:
+    """A parser for one command, with ``--json`` and its examples below the options."""
+    from . import COMMANDS
+
+    text = "\n".join(f"  fastgemm {example}" for example in examples)
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=COMMANDS[name][1],
+        description=textwrap.fill(description, 96),
+        epilog=f"example:\n{text}\n\nexit codes: 0 ok, 1 a check failed, 2 wrong use",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """Import an optional dependency, or say which extra brings it."""
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        package = module.partition(".")[0]
+        if missing.name is None or missing.name.partition(".")[0] != package:
+            raise
+        raise ModuleNotFoundError(
+            f"{purpose} needs {package}, which is not installed: pip install 'fastgemm[{extra}]'", name=missing.name
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return value.tolist()
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return str(value)
+
+
+def print_json(payload: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(payload, indent=2, default=_plain))
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str = "",
+    caption: str = "",
+    left: Sequence[int] = (0,),
+) -> None:
+    """A table on standard output; columns are right-aligned except those whose index is in ``left``."""
+    table_module = require("rich.table", "cli", "A table (--json works without it)")
+    console_module = require("rich.console", "cli", "A table (--json works without it)")
+    box = require("rich.box", "cli", "A table (--json works without it)")
+    table = table_module.Table(title=title or None, caption=caption or None, box=box.SIMPLE_HEAD, title_justify="left")
+    table.caption_justify = "left"
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index in left else "right", no_wrap=index != len(columns) - 1)
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _FILE_WIDTH
+    console_module.Console(width=width, highlight=False, markup=False, emoji=False).print(table)
+
+
+def progress(text: str) -> None:
+    """One line of progress on standard error, if somebody is watching."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
