@@ -31,7 +31,7 @@ demo: $(STAMP)
 	$(BIN)/python -m fastgemm demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -W error -q
+	$(BIN)/python -m pytest -W error
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check fastgemm tests bench docs
