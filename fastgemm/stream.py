@@ -1,0 +1,131 @@
+"""The op stream: what every core does, op by op, from one problem, one tile, one scheduler and one policy.
+
+Three flat int64 vectors, all numbers at named indices of `fastgemm.layout` (re-exported here):
+
+``P = encode(problem, tile, policy=..., swizzle=..., cores=...)``
+    one problem and everything that decides its order.  Read only; all cores and threads share it.
+``S = new_state(P)``; ``start(P, core, S)``
+    the state of one core's machine.  `start` resets it, so one S serves any number of cores in turn; two threads need two.
+``op = new_op()``; ``advance(P, S, op) -> bool``
+    writes the core's next op; False when the core is done (and again for every further call).  Nothing is allocated and S
+    holds everything, so a consumer may stop after any op (to call back into Python at BEFORE and AFTER) and go on later.
+
+Fields of an op (`op[OP]`, ...):
+
+======================  ================================================================================================
+OP                      LOAD_A, LOAD_B, MMAD, STORE, BEFORE or AFTER
+TASK, BATCH, GROUP      task number counted through the batches, batch, group
+M, N, K                 coordinates in tiles; K of STORE, BEFORE and AFTER is the first K tile of the piece
+M0, ROWS, N0, COLS      the rows and columns covered, in elements (tails are already short)
+K0, KLEN                the K range in elements: of the tile; for STORE, BEFORE and AFTER of the whole piece
+SLOT, SLOT_B            L1 slots.  SLOT_B differs from SLOT only where B has its own slots (REALISED below)
+FIRST, LAST             on loads and MMAD: first and last *executed* K step of the piece.  MMAD with FIRST resets the
+                        accumulator (K may be any tile under ShuffleK); after MMAD with LAST the result is complete
+PART, PARTS             the piece is part PART of PARTS along K: with PARTS > 1 the store is a partial result
+REALISED                of a load: COPIED into the slot, IN_PLACE (a view), CACHED (the slot still holds the tile)
+======================  ================================================================================================
+
+A piece with an empty K range makes no load and no MMAD; its STORE has KLEN 0 and stores zeros.
+
+Scheduler side: ``core_steps(P, core)`` and ``core_piece(P, core, step, out, at=0) -> number of pieces`` (PIECE_* fields, up
+to MAX_PIECES pieces of PIECE_SIZE numbers from out[at]).
+
+Slots.  Under `staging="copy"` A and B of a tile share the slot number of the policy's ring (P_STAGES slots of one A and one B
+tile).  Under `staging="auto"` on a host A is a view and B has P_SLOTS_B slots of its own, replaced least recently used, so a
+tile that is still there is not packed again.  HostPanels has one B slot per block column (slot = N) and P_SLOTS_B columns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import layout as L
+from .jit import njit
+from .layout import *  # noqa: F403
+from .layout import Op, PolicyId, Realised
+from .machines import host_panels, pingpong, preload, preload_async
+from .schedule_maps import core_piece, core_steps
+
+if TYPE_CHECKING:
+    from .policy import Policy
+    from .swizzle import Swizzle
+
+LOAD_A, LOAD_B, MMAD = int(Op.LOAD_A), int(Op.LOAD_B), int(Op.MMAD)
+STORE, BEFORE, AFTER = int(Op.STORE), int(Op.BEFORE), int(Op.AFTER)
+COPIED, IN_PLACE, CACHED = int(Realised.COPIED), int(Realised.IN_PLACE), int(Realised.CACHED)
+
+_PINGPONG, _PRELOAD, _HOST_PANELS = int(PolicyId.PINGPONG), int(PolicyId.PRELOAD), int(PolicyId.HOST_PANELS)
+
+
+def encode(
+    problem: tuple[int, int, int],
+    tile: tuple[int, int, int],
+    *,
+    policy: Policy,
+    swizzle: Swizzle,
+    cores: int = 1,
+    batch: int = 1,
+    host: bool = True,
+    reproducible: bool = False,
+    shared_b: bool = False,
+    slots_b: int | None = None,
+    start_core: int = 0,
+    group: int = 0,
+) -> np.ndarray:
+    """The vector P for problem (M, N, K) and L1 tile (m, n, k), both in elements.
+
+    `host` says that `staging="auto"` may read A in place; `shared_b` that all batches multiply the same B; `slots_b` sets the
+    number of B slots (default: the policy's stages; HostPanels: the block columns).
+    """
+    tm, tn, tk = tile
+    tk = getattr(policy, "kc", None) or tk
+    grid = tuple(-(-extent // step) for extent, step in zip(problem, (tm, tn, tk), strict=True))
+    P = np.zeros(L.P_SIZE, np.int64)
+    P[[L.P_M, L.P_N, L.P_K]] = problem
+    P[[L.P_TM, L.P_TN, L.P_TK]] = tm, tn, tk
+    P[[L.P_ROWS, L.P_COLS, L.P_KT]] = grid
+    P[[L.P_BATCH, L.P_CORES, L.P_START, L.P_GROUP, L.P_SHARED_B]] = batch, cores, start_core, group, shared_b
+    P[[L.P_OFFSET, L.P_SPLIT, L.P_CUT_M, L.P_CUT_N]] = 1
+    fields = policy.fields(host=host, reproducible=reproducible)
+    fields |= swizzle.fields(grid, problem, (tm, tn, tk), cores, batch)
+    for index, value in fields.items():
+        P[index] = value
+    columns = max(1, grid[1]) if policy.id == PolicyId.HOST_PANELS else int(P[L.P_STAGES])
+    P[L.P_SLOTS_B] = columns if slots_b is None else slots_b
+    return P
+
+
+def new_state(P: np.ndarray) -> np.ndarray:
+    """A state vector large enough for any core of P."""
+    return np.zeros(L.S_TAGS + P[L.P_SLOTS_B] * L.TAG_SIZE + P[L.P_PRELOAD] * L.ENTRY_SIZE, np.int64)
+
+
+def new_op() -> np.ndarray:
+    """A vector for one op."""
+    return np.zeros(L.OP_SIZE, np.int64)
+
+
+@njit
+def start(P, core, S):
+    """Put the machine of `core` at its beginning."""
+    S[:] = 0
+    S[L.S_CORE] = core
+    S[L.S_STEPS] = core_steps(P, core)
+    S[L.S_WINDOW_BATCH] = -1
+    for slot in range(P[L.P_SLOTS_B]):
+        S[L.S_TAGS + slot * L.TAG_SIZE + L.TAG_K] = -1
+
+
+@njit
+def advance(P, S, op):
+    """Write the core's next op; False when there is none."""
+    policy = P[L.P_POLICY]
+    if policy == _PINGPONG:
+        return pingpong(P, S, op)
+    if policy == _PRELOAD:
+        return preload(P, S, op)
+    if policy == _HOST_PANELS:
+        return host_panels(P, S, op)
+    return preload_async(P, S, op)
