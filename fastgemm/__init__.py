@@ -37,7 +37,8 @@ _NAMES = {
     ),
     **dict.fromkeys(["trace", "TRACE_DTYPE", "Op"], "trace"),
     **dict.fromkeys(["threads", "set_num_threads", "get_num_threads"], "gemm.threads"),
-    **dict.fromkeys(["show_config", "clear_cache", "selftest"], "config"),
+    **dict.fromkeys(["show_config", "clear_cache"], "config"),
+    "selftest": "selfcheck",
     "FastgemmPerformanceWarning": "errors",
 }
 _MODULES = ("sched",)

@@ -24,8 +24,26 @@ import numpy as np
 __all__ = ["Group", "SelftestReport", "run_checks", "selftest"]
 
 # M, N, K: single rows and columns, primes, one off the register tiles, and blocks of several tiles
-_SHAPES = [(1, 1, 1), (1, 129, 33), (129, 1, 33), (33, 129, 1), (3, 5, 7), (8, 48, 64), (17, 31, 127), (65, 67, 129), (257, 130, 300)]
-_MORE_SHAPES = [(2, 2, 2), (4, 1024, 16), (1024, 4, 16), (16, 16, 1024), (127, 128, 129), (255, 513, 511), (640, 96, 700)]
+_SHAPES = [
+    (1, 1, 1),
+    (1, 129, 33),
+    (129, 1, 33),
+    (33, 129, 1),
+    (3, 5, 7),
+    (8, 48, 64),
+    (17, 31, 127),
+    (65, 67, 129),
+    (257, 130, 300),
+]
+_MORE_SHAPES = [
+    (2, 2, 2),
+    (4, 1024, 16),
+    (1024, 4, 16),
+    (16, 16, 1024),
+    (127, 128, 129),
+    (255, 513, 511),
+    (640, 96, 700),
+]
 _FAST_DTYPES = ("f4", "f8", "c8", "c16")
 _OTHER_DTYPES = ("?", "b", "B", "h", "H", "i", "I", "q", "Q", "e")
 _LIMIT = 8  # operands hold integers in [-8, 8]; 700 * 64 * 2 is far below 2**24
@@ -78,7 +96,11 @@ class SelftestReport:
 
 
 def selftest(
-    *, quick: bool = False, callers: int = 4, isas: list[str] | None = None, progress: Callable[[str], None] | None = None
+    *,
+    quick: bool = False,
+    callers: int = 4,
+    isas: list[str] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> SelftestReport:
     """Check every kernel row this machine can run (or those in ``isas``) and return a :class:`SelftestReport`.
 
@@ -132,7 +154,13 @@ def run_checks(*, quick: bool = False, callers: int = 4) -> list[Group]:
     rng = np.random.default_rng(20240229)
     shapes = _SHAPES if quick else _SHAPES + _MORE_SHAPES
     groups = [_exact(np.dtype(code), shapes, rng) for code in _FAST_DTYPES]
-    groups += [_policies(rng, quick), _other_dtypes(rng), _special_values(), _rounding(rng, quick), _callers(rng, callers)]
+    groups += [
+        _policies(rng, quick),
+        _other_dtypes(rng),
+        _special_values(),
+        _rounding(rng, quick),
+        _callers(rng, callers),
+    ]
     return groups
 
 

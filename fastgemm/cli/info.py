@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from fastgemm.config import clear_cache, config_text, show_config
 
     freed = clear_cache() if args.clear_cache else None
-    facts = show_config(as_dict=True)
+    facts = show_config(mode="dicts")
     if args.json:
         print_json(facts if freed is None else {**facts, "cleared_bytes": freed})
         return 0

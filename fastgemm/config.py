@@ -1,0 +1,160 @@
+"""What the package found on this machine and what it would use: ``show_config`` and ``clear_cache``."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import sysconfig
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from . import store
+
+__all__ = ["clear_cache", "config_text", "host_name", "show_config"]
+
+_VERSIONS = ("numpy", "numba", "llvmlite")
+_OPTIONAL = ("rich", "threadpoolctl", "matplotlib", "pyarrow", "ml_dtypes", "scipy")
+# every variable the package reads
+_ENVIRONMENT = ("FASTGEMM_ISA", "FASTGEMM_NUM_THREADS", "FASTGEMM_POOL", "FASTGEMM_CACHE_DIR", "NUMBA_CACHE_DIR",
+                "OMP_NUM_THREADS", "NUMBA_DISABLE_JIT")  # fmt: skip
+# the instruction-set extensions worth naming: what the kernels of the table, present or to come, ask for
+_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512dq", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16",
+             "avxvnni", "amx-tile", "amx-int8", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve", "sve2")  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def host_name() -> str:
+    """The processor as its maker calls it, with what LLVM calls its kind."""
+    import llvmlite.binding as llvm
+
+    name = ""
+    if sys.platform == "linux":
+        try:
+            lines = Path("/proc/cpuinfo").read_text().splitlines()
+        except OSError:
+            lines = []
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{name or platform.processor() or platform.machine()} ({llvm.get_host_cpu_name()})"
+
+
+def clear_cache() -> int:
+    """Remove the compiled code kept on disk, that of older versions too; returns the bytes freed.
+
+    Code already loaded by this process stays in use.
+    """
+    return store.clear()
+
+
+def show_config(mode: Literal["stdout", "dicts"] = "stdout") -> dict[str, Any] | None:
+    """Print what the package found and would use, or return it as nested dicts (``mode="dicts"``), as ``numpy.show_config`` does.
+
+    Sections: ``versions``, ``host`` (processor, features, caches), ``kernels`` (the row in use and why, the rows this machine can
+    run, the register tiles per element type), ``threads`` (count, where it came from, the pool), ``cache`` (folder, bytes,
+    writable), ``environment`` (the variables that are set).  Raises ValueError for another mode.
+    """
+    if mode not in ("stdout", "dicts"):
+        raise ValueError(f"mode is {mode!r}; choose 'stdout' or 'dicts'")
+    from .gemm import threads
+
+    facts = {
+        "versions": _versions(),
+        "host": _host(),
+        "kernels": _kernels(),
+        "threads": threads.describe(),
+        "cache": _cache(),
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+    }
+    if mode == "dicts":
+        return facts
+    print(config_text(facts))
+    return None
+
+
+def _versions() -> dict[str, Any]:
+    from . import __version__
+
+    found: dict[str, Any] = {"fastgemm": __version__, "python": platform.python_version()}
+    for name in _VERSIONS + _OPTIONAL:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            if name in _VERSIONS:
+                found[name] = None
+    found["free_threaded"] = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    return found
+
+
+def _host() -> dict[str, Any]:
+    import llvmlite.binding as llvm
+
+    from . import arch
+
+    features = llvm.get_host_cpu_features()
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": host_name(),
+        "features": [name for name in _FEATURES if features.get(name)],
+        "profile": arch("host").to_dict(),
+    }
+
+
+def _kernels() -> dict[str, Any]:
+    from .gemm import table
+
+    row = table.ISAS[table.host_isa()]
+    forced = os.environ.get("FASTGEMM_ISA")
+    return {
+        "row": row.name,
+        "why": "FASTGEMM_ISA is set" if forced else "the best of the rows this machine can run",
+        "usable": list(table.usable_isas()),
+        "vector_bits": row.bits,
+        "fused_multiply_add": row.fma,
+        "elements": {
+            element.dtype.name: [f"{rows}x{vecs}" for vecs, rows in _tiles(row, element).items()]
+            for element in table.ELEMENTS.values()
+        },
+    }
+
+
+def _tiles(row: Any, element: Any) -> dict[int, int]:
+    """Vectors -> rows of the register tiles; a complex row takes two real ones."""
+    return {vecs: rows // (2 if element.paired else 1) for vecs, rows in row.tiles.items()}
+
+
+def _cache() -> dict[str, Any]:
+    folder = store.cache_dir()
+    parent = next((place for place in (folder, *folder.parents) if place.exists()), None)
+    return {
+        "folder": str(folder),
+        "bytes": store.size(),
+        "bytes_of_all_versions": store.size(all_versions=True),
+        "writable": parent is not None and os.access(parent, os.W_OK),
+    }
+
+
+def config_text(facts: dict[str, Any]) -> str:
+    """The dicts of :func:`show_config` as indented text."""
+    lines: list[str] = []
+    _lines(facts, "", lines)
+    return "\n".join(lines)
+
+
+def _lines(facts: dict[str, Any], indent: str, lines: list[str]) -> None:
+    width = max((len(str(key)) for key in facts), default=0)
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            lines.append(f"{indent}{key}:" + ("" if value else " none set"))
+            _lines(value, indent + "  ", lines)
+        else:
+            lines.append(f"{indent}{str(key):<{width}}  {_words(value)}")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " ".join(str(item) for item in value) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "absent"}[value]
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
