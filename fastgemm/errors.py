@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 try:  # numpy keeps its class private; being one of it lets code written against np.matmul catch ours
     from numpy._core._exceptions import UFuncTypeError as _NumpyTypeError
 except ImportError:  # pragma: no cover - a numpy that has moved it
@@ -19,3 +22,17 @@ class MatmulTypeError(_NumpyTypeError):
 
     def __init__(self, text: str) -> None:
         TypeError.__init__(self, text)
+
+
+_warned: set[str] = set()
+
+
+def warn_slow(key: str, text: str) -> None:
+    """Warn of a slow path, once per `key`, at the line that called into the package."""
+    if key in _warned:
+        return
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fastgemm":
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(text, FastgemmPerformanceWarning, stacklevel=level)
+    _warned.add(key)  # not reached where warnings are errors: those are raised every time

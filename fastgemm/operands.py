@@ -24,6 +24,7 @@ __all__ = [
     "overlaps_itself",
     "overlap",
     "problem",
+    "settle_axes",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -218,14 +219,18 @@ def _axes_entry(entry: Any, position: int, cores: int) -> tuple[int, ...]:
     return tuple(operator.index(axis) for axis in entry)
 
 
-def _moved_last(array: Array, places: tuple[int, ...]) -> Array:
+def settle_axes(places: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Non-negative places of an array of that shape; ``AxisError`` beyond it, ``ValueError`` for one that is repeated."""
     try:
-        places = normalize_axis_tuple(places, array.ndim)
+        return normalize_axis_tuple(places, len(shape))
     except np.exceptions.AxisError as error:
-        raise np.exceptions.AxisError(f"matmul: axes entry {places} of an array of shape {array.shape}: {error}") from None
+        raise np.exceptions.AxisError(f"matmul: axes entry {places} of an array of shape {shape}: {error}") from None
     except ValueError:
-        raise ValueError(f"matmul: axes entry {places} of an array of shape {array.shape} has a repeated axis") from None
-    return np.moveaxis(array, places, range(-len(places), 0))
+        raise ValueError(f"matmul: axes entry {places} of an array of shape {shape} has a repeated axis") from None
+
+
+def _moved_last(array: Array, places: tuple[int, ...]) -> Array:
+    return np.moveaxis(array, settle_axes(places, array.shape), range(-len(places), 0))
 
 
 def layout(order: Any, a: Array, b: Array) -> str:

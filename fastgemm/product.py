@@ -40,6 +40,8 @@ def prepare(a: Any, b: Any, out: Any, request: Request) -> Prepared:
     if request.axes is not None:
         a, b, out, places = operands.apply_axes(request.axes, (a, b, out))
     problem = operands.problem(a, b, out)
+    if places:
+        places = operands.settle_axes(places, problem.shape)
     out_dtype = None if out is None else out.dtype
     loop = resolve(a.dtype, b.dtype, out_dtype, request.dtype, request.acc_dtype, request.casting)
     return Prepared(a, b, out, problem, loop, order, places)
@@ -67,7 +69,7 @@ def _write(call: Prepared, out: Array, options: Options) -> None:
         out[...] = 0
         return
     a, b = _converted(call.a, call.loop), _converted(call.b, call.loop)
-    direct = out.dtype == compute and out.dtype.isnative and compute in ENGINE
+    direct = out.dtype == compute and out.dtype.isnative
     if direct and call.out is not None:
         direct = not (operands.overlap(out, a) or operands.overlap(out, b) or operands.overlaps_itself(out))
     target = out if direct else np.empty(problem.shape, compute)
