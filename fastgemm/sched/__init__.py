@@ -1,0 +1,49 @@
+"""The scheduler half of fastgemm: kernel DAGs, machines as data, AMD's CoExec pre-RA scheduler, DAG mutations, evaluation.
+
+Names resolve on first use, so that importing the package compiles nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# public name -> module that defines it
+_NAMES = {
+    "Dag": "dag",
+    **dict.fromkeys(["DagError", "EdgeKind", "Flag", "Flavor", "OperandKind"], "model"),
+    **dict.fromkeys(["Machine", "machine", "machines"], "machine"),
+    **dict.fromkeys(["Region", "read_corpus"], "corpus"),
+    **dict.fromkeys(["Schedule", "schedule"], "schedule"),
+    **dict.fromkeys(["Profile", "profile", "profiles", "rungs"], "profiles"),
+    **dict.fromkeys(["Replay", "replay"], "replay"),
+    **dict.fromkeys(["Batch", "schedule_batch"], "batch"),
+    **dict.fromkeys(["load", "save"], "files"),
+    **dict.fromkeys(["mutate", "mutations"], "mutation"),
+    "evaluate": "evaluate",
+    "bounds": "bounds",
+    "report": "report",
+}
+_MODULES = ("synthetic",)
+
+__all__ = [*_NAMES, *_MODULES]
+
+if TYPE_CHECKING:
+    from .dag import Dag as Dag
+    from .machine import Machine as Machine
+    from .machine import machine as machine
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        value = getattr(import_module(f".{_NAMES[name]}", __name__), name)
+    elif name in _MODULES:
+        value = import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
