@@ -10,9 +10,11 @@ are keyed by the digest of the whole package (:func:`fastgemm.store.source_stamp
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -24,10 +26,28 @@ from . import store
 __all__ = ["cfunc", "njit"]
 
 
+def _content(function: Callable[..., Any]) -> str:
+    """A digest of what neither the name nor the package's stamp shows.
+
+    That is the values a closure holds (two functions of one factory have one name), and, for a function from outside the
+    package, the file it stands in.
+    """
+    digest = hashlib.sha256(function.__code__.co_code)
+    if not store.is_own(function.__code__.co_filename):
+        try:
+            digest.update(Path(function.__code__.co_filename).read_bytes())
+        except OSError:  # typed into a session
+            digest.update(repr(function.__code__.co_consts).encode())
+    if function.__closure__:
+        digest.update(serialize.dumps(tuple(cell.cell_contents for cell in function.__closure__)))
+    return digest.hexdigest()
+
+
 class _DiskCache:
     """The cache protocol numba's dispatchers speak, over :mod:`fastgemm.store`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         self._name = function.__qualname__.replace("<locals>", "").replace(".", "_")
         self._where = f"{function.__module__}.{function.__qualname__}:{function.__code__.co_firstlineno}"
 
@@ -36,7 +56,7 @@ class _DiskCache:
         return str(store.cache_dir())
 
     def _key(self, signature: Any, codegen: Any) -> str:
-        return f"{self._where}|{signature}|{codegen.magic_tuple()}"
+        return f"{self._where}|{_content(self._function)}|{signature}|{codegen.magic_tuple()}"
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         context.refresh()

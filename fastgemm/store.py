@@ -14,9 +14,11 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["cache_dir", "clear", "read", "size", "source_stamp", "write"]
+__all__ = ["cache_dir", "clear", "is_own", "read", "size", "source_stamp", "write"]
 
 _DIGEST = hashlib.sha256().digest_size
+_ROOT = Path(__file__).parent
+_STAMP = "[0-9a-f]" * 16
 
 
 @lru_cache(maxsize=1)
@@ -28,14 +30,38 @@ def source_stamp() -> str:
     from importlib.metadata import version
 
     digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode())
+    for path in sorted(_ROOT.rglob("*.py")):
+        digest.update(path.relative_to(_ROOT).as_posix().encode())
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package}={version(package)}".encode())
     digest.update(sys.version.encode())
     return digest.hexdigest()[:16]
+
+
+def is_own(file: str) -> bool:
+    """Whether the source file belongs to the package, so that the stamp covers it."""
+    return Path(file).is_relative_to(_ROOT)
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user the system does not know, without HOME
+        return _private_folder()
+
+
+def _private_folder() -> Path:
+    """A folder for temporary files that only this user writes to: what is read from a cache is executed."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"fastgemm-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        state = folder.lstat()
+    except OSError:
+        return Path(os.devnull)  # nothing can be read or written below it
+    mine = not hasattr(os, "getuid") or (state.st_uid == user and not state.st_mode & 0o022)
+    return folder if mine else Path(os.devnull)
 
 
 def _base() -> Path:
@@ -46,11 +72,11 @@ def _base() -> Path:
     if chosen:
         return Path(chosen) / "fastgemm"
     if sys.platform == "win32":
-        root = Path(os.environ.get("LOCALAPPDATA", str(Path.home() / "AppData" / "Local")))
+        root = Path(os.environ.get("LOCALAPPDATA", str(_home() / "AppData" / "Local")))
     elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
+        root = _home() / "Library" / "Caches"
     else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        root = Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache")
     return root / "fastgemm"
 
 
@@ -59,10 +85,7 @@ def cache_dir() -> Path:
 
     ``FASTGEMM_CACHE_DIR`` names the base folder, else ``NUMBA_CACHE_DIR``, else the user's cache folder.
     """
-    try:
-        return _base() / source_stamp()
-    except RuntimeError:  # no home folder at all
-        return Path(tempfile.gettempdir()) / "fastgemm" / source_stamp()
+    return _base() / source_stamp()
 
 
 def _path(name: str, key: str) -> Path:
@@ -101,21 +124,27 @@ def write(name: str, key: str, payload: bytes) -> bool:
     return True
 
 
+def _folders(*, all_versions: bool) -> list[Path]:
+    """The folders of entries.  The base folder may be any folder of the user's: what else is in it is not ours to count."""
+    return [folder for folder in _base().glob(_STAMP) if folder.is_dir()] if all_versions else [cache_dir()]
+
+
 def clear() -> int:
     """Remove every entry, those of older versions too; returns the bytes freed."""
     freed = size(all_versions=True)
-    shutil.rmtree(_base(), ignore_errors=True)
+    for folder in _folders(all_versions=True):
+        shutil.rmtree(folder, ignore_errors=True)
     return freed
 
 
 def size(*, all_versions: bool = False) -> int:
     """Bytes of the entries in use (or of every version's)."""
-    root = _base() if all_versions else cache_dir()
     total = 0
-    for folder, _, files in os.walk(root):
-        for file in files:
-            try:
-                total += os.stat(os.path.join(folder, file)).st_size
-            except OSError:
-                continue
+    for root in _folders(all_versions=all_versions):
+        for folder, _, files in os.walk(root):
+            for file in files:
+                try:
+                    total += os.stat(os.path.join(folder, file)).st_size
+                except OSError:
+                    continue
     return total
