@@ -43,7 +43,7 @@ PENDING = -1
 
 
 @njit
-def _drain(pool: int, thread: int, until: int) -> bool:
+def _drain(pool, thread, until):
     """Run tickets of the open job until none is left (True) or the clock has passed `until` (False; 0: never)."""
     while True:
         ticket = load(pool + TICKET)
@@ -63,13 +63,13 @@ def _drain(pool: int, thread: int, until: int) -> bool:
 
 
 @njit
-def drain(pool: int, thread: int, budget: int) -> bool:
+def drain(pool, thread, budget):
     """One thread's part of the open job: False if the budget (ns; 0: no end) was used up before the tickets were."""
     return _drain(pool, thread, clock() + budget if budget else 0)
 
 
 @njit
-def _wait(pool: int, tickets: int, until: int) -> bool:
+def _wait(pool, tickets, until):
     """Wait until `tickets` are done (True) or the clock has passed `until` (False; 0: never)."""
     for _ in range(SPINS):
         if load(pool + DONE) == tickets:
@@ -88,7 +88,7 @@ def _wait(pool: int, tickets: int, until: int) -> bool:
 
 
 @njit
-def claim(pool: int, token: int) -> bool:
+def claim(pool, token):
     """Take the pool for the caller known by `token`; False if somebody has it."""
     if load(pool + BUSY) != 0 or swap(pool + BUSY, 1) != 0:
         return False
@@ -97,7 +97,7 @@ def claim(pool: int, token: int) -> bool:
 
 
 @njit
-def release(pool: int, token: int) -> None:
+def release(pool, token):
     """Give the pool back if it is `token`'s."""
     if load(pool + OWNER) == token:
         store(pool + OWNER, 0)
@@ -105,7 +105,7 @@ def release(pool: int, token: int) -> None:
 
 
 @njit
-def publish(pool: int, work: int, args: int, chunks: int, threads: int) -> None:
+def publish(pool, work, args, chunks, threads):
     """Open a job on the claimed pool and wake the sleeping workers that may take part."""
     grain = (chunks + MAX_TICKETS - 1) // MAX_TICKETS
     tickets = (chunks + grain - 1) // grain
@@ -129,7 +129,7 @@ def publish(pool: int, work: int, args: int, chunks: int, threads: int) -> None:
 
 
 @njit
-def attend(pool: int, token: int, budget: int) -> bool:
+def attend(pool, token, budget):
     """The caller's part of its open job: True when the job is over and the pool given back, False when time was up."""
     until = clock() + budget if budget else 0
     if not _drain(pool, 0, until) or not _wait(pool, (load(pool + TICKET) >> 16) & 0xFFFF, until):
@@ -139,7 +139,7 @@ def attend(pool: int, token: int, budget: int) -> bool:
 
 
 @njit
-def close(pool: int, token: int) -> None:
+def close(pool, token):
     """Let nobody start a ticket of `token`'s job any more: its end is where it stands."""
     while load(pool + OWNER) == token:
         ticket = load(pool + TICKET)
@@ -149,7 +149,7 @@ def close(pool: int, token: int) -> None:
 
 
 @njit
-def abandon(pool: int, token: int, budget: int) -> bool:
+def abandon(pool, token, budget):
     """Close `token`'s job, if it has one; True when the workers have left it and the pool is given back."""
     if load(pool + OWNER) != token:
         return True
@@ -161,7 +161,7 @@ def abandon(pool: int, token: int, budget: int) -> bool:
 
 
 @njit
-def begin(pool: int, work: int, args: int, chunks: int, threads: int, first: int, token: int, budget: int) -> int:
+def begin(pool, work, args, chunks, threads, first, token, budget):
     """Run chunks ``first … chunks-1``, on the pool if it is free and there is something to share.
 
     Returns how many chunks are done, counted from 0: ``chunks`` when all are; fewer when the caller ran alone and its budget
@@ -179,13 +179,13 @@ def begin(pool: int, work: int, args: int, chunks: int, threads: int, first: int
 
 
 @njit
-def execute(pool: int, work: int, args: int, chunks: int, threads: int) -> None:
+def execute(pool, work, args, chunks, threads):
     """For other jitted functions: all chunks, start to end.  Ctrl-C waits for it, so keep it for jobs known to be short."""
     begin(pool, work, args, chunks, threads, 0, 0, 0)
 
 
 @njit
-def serve(pool: int, me: int) -> None:
+def serve(pool, me):
     """The life of worker `me` (1, 2, ...), until :func:`stop`."""
     seen = 0
     spins = SPINS
@@ -207,7 +207,7 @@ def serve(pool: int, me: int) -> None:
 
 
 @njit
-def stop(pool: int) -> None:
+def stop(pool):
     """Send all workers home."""
     store(pool + STOP, 1)
     store(pool + SEQ, (load(pool + SEQ) + 1) & 0xFFFFFFFF)
@@ -215,6 +215,6 @@ def stop(pool: int) -> None:
 
 
 @njit
-def limit_workers(pool: int, count: int) -> None:
+def limit_workers(pool, count):
     """Tell callers how many workers there are."""
     store(pool + WORKERS, count)
