@@ -29,7 +29,7 @@ __all__ = [
     "Text",
     "Vector",
     "close_function",
-    "load_object",
+    "load_objects",
     "module_ir",
     "object_code",
     "open_function",
@@ -373,11 +373,12 @@ def _target_machine(cpu: str, features: str):  # type: ignore[no-untyped-def]  #
     )
 
 
-def load_object(code: bytes, names: list[str], cpu: str, features: str) -> tuple[object, list[int]]:
-    """Link an object into the process; returns what keeps it alive and the functions' addresses."""
+def load_objects(objects: list[bytes], names: list[str], cpu: str, features: str) -> tuple[object, list[int]]:
+    """Link objects into the process; returns what keeps them alive and the functions' addresses."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(cpu, features))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    for code in objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine, [engine.get_function_address(name) for name in names]

@@ -9,9 +9,10 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["call_kernel", "call_pack", "copy_bytes", "load_i64", "prefetch", "store_i64"]
+__all__ = ["call_kernel", "call_pack", "copy_bytes", "load_i64", "on_stack", "prefetch", "store_i64"]
 
 _I64 = ir.IntType(64)
 _POINTER = ir.PointerType()
@@ -95,3 +96,17 @@ def copy_bytes(typingctx, target, source, size, swapped):  # type: ignore[no-unt
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, size, types.int64), generate
+
+
+@intrinsic
+def on_stack(typingctx, values):  # type: ignore[no-untyped-def]
+    """The address of these integers in the caller's frame; it holds until the calling function returns."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        items = cgutils.unpack_tuple(builder, arguments[0])
+        block = cgutils.alloca_once(builder, ir.ArrayType(_I64, len(items)))
+        for i, item in enumerate(items):
+            builder.store(item, cgutils.gep_inbounds(builder, block, 0, i))
+        return builder.ptrtoint(block, _I64)
+
+    return types.int64(types.UniTuple(types.int64, len(values))), generate

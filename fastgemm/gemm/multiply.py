@@ -15,51 +15,30 @@ on machines that split a wide vector into two operations.
 from __future__ import annotations
 
 from ..jit import njit
+from . import table as t
 from .emit_call import call_kernel, call_pack, copy_bytes, load_i64
-from .table import (
-    COL_LANES,
-    HAS_HALF,
-    HEIGHT,
-    ITEM,
-    KERNEL,
-    LANES,
-    PACK_ROWS,
-    PACK_SQUARE,
-    PANEL_ROWS,
-    PANEL_VECS,
-    REAL,
-    WIDE_ROWS,
-    WIDE_VECS,
-    ZERO,
-)  # fmt: skip
 
 __all__ = ["copy_tile", "multiply_in_place", "multiply_packed", "pack_panels", "panel_bytes"]
 
 
 @njit
-def _word(table, offset):  # type: ignore[no-untyped-def]
-    return load_i64(table + 8 * offset)
-
-
-@njit
-def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, shape):  # type: ignore[no-untyped-def]
-    """All m rows against one strip of B: ``shape`` = (width class, vecs, masked, cols).
+def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, masked, cols):  # type: ignore[no-untyped-def]
+    """All m rows against one strip of B: ``vecs`` vectors of full or half ``width``, the last with ``cols`` lanes if ``masked``.
 
     Blocks of the looped height, then one kernel of the exact rest; a strip lower than the tallest kernel is one call.
     """
-    width, vecs, masked, cols = shape
-    heights = HEIGHT + (width * 5 + vecs) * 17
-    kernels = KERNEL + ((width * 5 + vecs) * 2 + masked) * 17
-    tallest = _word(table, heights + 16)
+    heights = t.HEIGHT + (width * 5 + vecs) * 17
+    kernels = t.KERNEL + ((width * 5 + vecs) * 2 + masked) * 17
+    tallest = load_i64(table + 8 * (heights + 16))
     if m <= tallest:
-        call_kernel(_word(table, kernels + m), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
+        call_kernel(load_i64(table + 8 * (kernels + m)), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
         return
-    height = min(tallest, _word(table, PANEL_ROWS)) if vecs > 1 else tallest
+    height = min(tallest, load_i64(table + 8 * t.PANEL_ROWS)) if vecs > 1 else tallest
     if vecs == 1 and a_row % 4096 == 0:
         height = min(height, 8)  # 16 rows a page apart share one set of the L1 cache: 585 us against 232 with 8
     whole = m // height
     call_kernel(
-        _word(table, kernels + height),
+        load_i64(table + 8 * (kernels + height)),
         a,
         b,
         c,
@@ -79,7 +58,7 @@ def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, shape):  # type: i
     if rest > 0:
         a += whole * height * a_row
         c += whole * height * c_row
-        call_kernel(_word(table, kernels + rest), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
+        call_kernel(load_i64(table + 8 * (kernels + rest)), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
 
 
 @njit
@@ -99,26 +78,32 @@ def _strip_vecs(vectors, wide, panel):  # type: ignore[no-untyped-def]
 @njit
 def by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
     """C (m x n) = or += A (m x k) B (k x n), B in place with unit column stride, strips of B outermost."""
-    item, lanes, col_lanes = _word(table, ITEM), _word(table, LANES), _word(table, COL_LANES)
-    wide, panel = _word(table, WIDE_VECS), _word(table, PANEL_VECS)
-    if m <= _word(table, PANEL_ROWS) and m > _word(table, WIDE_ROWS):
+    item, lanes, col_lanes = (
+        load_i64(table + 8 * t.ITEM),
+        load_i64(table + 8 * t.LANES),
+        load_i64(table + 8 * t.COL_LANES),
+    )
+    wide, panel = load_i64(table + 8 * t.WIDE_VECS), load_i64(table + 8 * t.PANEL_VECS)
+    if m <= load_i64(table + 8 * t.PANEL_ROWS) and m > load_i64(table + 8 * t.WIDE_ROWS):
         wide = panel
-    half = (lanes // 2) * _word(table, HAS_HALF)
+    half = (lanes // 2) * load_i64(table + 8 * t.HAS_HALF)
     vectors = n // lanes
     edge = n - vectors * lanes
-    if edge > half:
-        vectors += 1
-    full_edge = edge > half
-    while vectors > 0:
+    masked_vector = 1 if edge > half else 0
+    vectors += masked_vector
+    last = 1 if masked_vector == 0 and edge > 0 else 0
+    while vectors + last > 0:
+        # One call, so that numba compiles the callee once: constants at two call sites are two signatures.
         vecs = _strip_vecs(vectors, wide, panel)
-        masked = 1 if full_edge and vecs == vectors else 0
-        cols = edge * col_lanes if masked else 0
-        _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, (0, vecs, masked, cols))
-        vectors -= vecs
+        width, masked = 0, 0
+        if vectors == 0:
+            vecs, width, masked, last = 1, 1, 1, 0
+        elif vecs == vectors:
+            masked = masked_vector
+        _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, masked, edge * col_lanes)
+        vectors -= vecs if width == 0 else 0
         b += vecs * lanes * item
         c += vecs * lanes * item
-    if edge > 0 and not full_edge:
-        _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, (1, 1, 1, edge * col_lanes))
 
 
 @njit
@@ -128,9 +113,13 @@ def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add
     B's panels of ``PANEL_VECS`` vectors lie ``b_step`` bytes apart with rows ``b_k`` apart; the narrower last one has rows
     ``edge_k`` apart.  In place: b_k = edge_k = the row stride, b_step = the panel's width.
     """
-    item, lanes, col_lanes = _word(table, ITEM), _word(table, LANES), _word(table, COL_LANES)
-    vecs, rows = _word(table, PANEL_VECS), _word(table, PANEL_ROWS)
-    half = (lanes // 2) * _word(table, HAS_HALF)
+    item, lanes, col_lanes = (
+        load_i64(table + 8 * t.ITEM),
+        load_i64(table + 8 * t.LANES),
+        load_i64(table + 8 * t.COL_LANES),
+    )
+    vecs, rows = load_i64(table + 8 * t.PANEL_VECS), load_i64(table + 8 * t.PANEL_ROWS)
+    half = (lanes // 2) * load_i64(table + 8 * t.HAS_HALF)
     panels = n // (vecs * lanes)
     left = n - panels * vecs * lanes
     edge_vecs = left // lanes
@@ -139,20 +128,34 @@ def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add
     edge_vecs += masked
     cols = edge * col_lanes
     width = vecs * lanes * item
-    full = KERNEL + vecs * 2 * 17
-    at_edge = KERNEL + (edge_vecs * 2 + masked) * 17
-    at_half = KERNEL + ((5 + 1) * 2 + 1) * 17
+    full = t.KERNEL + vecs * 2 * 17
+    at_edge = t.KERNEL + (edge_vecs * 2 + masked) * 17
+    at_half = t.KERNEL + ((5 + 1) * 2 + 1) * 17
     b_edge, c_edge = b + panels * b_step, panels * width
     last = edge_vecs * lanes * item
     for i in range(0, m, rows):
         height = min(rows, m - i)
         if panels > 0:
             call_kernel(
-                _word(table, full + height), a, b, c, k, a_row, a_k, b_k, c_row, panels, 0, b_step, width, add, 0
+                load_i64(table + 8 * (full + height)),
+                a,
+                b,
+                c,
+                k,
+                a_row,
+                a_k,
+                b_k,
+                c_row,
+                panels,
+                0,
+                b_step,
+                width,
+                add,
+                0,
             )
         if edge_vecs > 0:
             call_kernel(
-                _word(table, at_edge + height),
+                load_i64(table + 8 * (at_edge + height)),
                 a,
                 b_edge,
                 c + c_edge,
@@ -170,7 +173,7 @@ def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add
             )
         if edge > 0 and masked == 0:
             call_kernel(
-                _word(table, at_half + height), a, b_edge + last, c + c_edge + last, k, a_row, a_k, edge_k, c_row,
+                load_i64(table + 8 * (at_half + height)), a, b_edge + last, c + c_edge + last, k, a_row, a_k, edge_k, c_row,
                 1, 0, 0, 0, add, cols,
             )  # fmt: skip
         a += rows * a_row
@@ -180,14 +183,14 @@ def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add
 @njit
 def panel_bytes(table, n, k):  # type: ignore[no-untyped-def]
     """Size of k rows of packed B, n columns wide (the last vector padded)."""
-    lanes = _word(table, LANES)
-    return -(-n // lanes) * lanes * k * _word(table, ITEM)
+    lanes = load_i64(table + 8 * t.LANES)
+    return -(-n // lanes) * lanes * k * load_i64(table + 8 * t.ITEM)
 
 
 @njit
 def _pack_rows(table, b, b_k, target, first, rows, k, n):  # type: ignore[no-untyped-def]
     """Rows [first, first + rows) of a (k x n) B with unit column stride, cut into panels."""
-    item, lanes, vecs = _word(table, ITEM), _word(table, LANES), _word(table, PANEL_VECS)
+    item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
     width = vecs * lanes
     panels = n // width
     left = n - panels * width
@@ -197,32 +200,34 @@ def _pack_rows(table, b, b_k, target, first, rows, k, n):  # type: ignore[no-unt
         if panels > 0:
             to = target + (first + row) * width * item
             call_pack(
-                _word(table, PACK_ROWS + vecs),
+                load_i64(table + 8 * (t.PACK_ROWS + vecs)),
                 b,
                 b_k,
                 to,
                 k * width * item,
                 some,
                 panels,
-                lanes * _word(table, COL_LANES),
+                lanes * load_i64(table + 8 * t.COL_LANES),
             )
         if left > 0:
             edge_vecs = -(-left // lanes)
             to = target + panels * k * width * item + (first + row) * edge_vecs * lanes * item
-            cols = (left - (edge_vecs - 1) * lanes) * _word(table, COL_LANES)
-            call_pack(_word(table, PACK_ROWS + edge_vecs), b + panels * width * item, b_k, to, 0, some, 1, cols)
+            cols = (left - (edge_vecs - 1) * lanes) * load_i64(table + 8 * t.COL_LANES)
+            call_pack(
+                load_i64(table + 8 * (t.PACK_ROWS + edge_vecs)), b + panels * width * item, b_k, to, 0, some, 1, cols
+            )
         b += 8 * b_k
 
 
 @njit
 def _pack_elements(table, b, b_k, b_n, swapped, target, to_k, k, cols, lanes):  # type: ignore[no-untyped-def]
     """k rows of one vector column of a panel, from a B of any strides and byte order; absent columns become zero."""
-    item, real = _word(table, ITEM), _word(table, REAL)
+    item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
     for row in range(k):
         for j in range(lanes):
             for part in range(0, item, real):
                 to = target + row * to_k + j * item + part
-                come_from = b + row * b_k + j * b_n + part if j < cols else table + 8 * ZERO
+                come_from = b + row * b_k + j * b_n + part if j < cols else table + 8 * t.ZERO
                 if real == 4:
                     copy_bytes(to, come_from, 4, swapped)
                 else:
@@ -233,8 +238,8 @@ def _pack_elements(table, b, b_k, b_n, swapped, target, to_k, k, cols, lanes):  
 def _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: ignore[no-untyped-def]
     """Rows [first, first + rows) of a (k x n) B of any strides: squares transposed in registers where B is contiguous along
     k, single elements elsewhere."""
-    item, lanes, vecs = _word(table, ITEM), _word(table, LANES), _word(table, PANEL_VECS)
-    square = _word(table, PACK_SQUARE)
+    item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
+    square = load_i64(table + 8 * t.PACK_SQUARE)
     units = lanes if square != 0 and b_k == item and swapped == 0 else rows + 1
     width = vecs * lanes
     b += first * b_k
@@ -257,7 +262,7 @@ def _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: 
 @njit
 def pack_panels(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: ignore[no-untyped-def]
     """Pack rows [first, first + rows) of a (k x n) tile of B into panels at ``target`` (layout: :func:`by_rows`)."""
-    if b_n == _word(table, ITEM) and swapped == 0:
+    if b_n == load_i64(table + 8 * t.ITEM) and swapped == 0:
         _pack_rows(table, b, b_k, target, first, rows, k, n)
     else:
         _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n)
@@ -266,7 +271,7 @@ def pack_panels(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type
 @njit
 def copy_tile(table, a, a_row, a_k, swapped, target, m, k):  # type: ignore[no-untyped-def]
     """Copy an (m x k) tile of any strides and byte order to ``target``, row-major."""
-    item, real = _word(table, ITEM), _word(table, REAL)
+    item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
     for i in range(m):
         for j in range(k):
             for part in range(0, item, real):
@@ -279,7 +284,7 @@ def copy_tile(table, a, a_row, a_k, swapped, target, m, k):  # type: ignore[no-u
 @njit
 def multiply_packed(table, a, a_row, a_k, packed, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
     """C = or += A times a packed (k x n) B."""
-    lanes, vecs, item = _word(table, LANES), _word(table, PANEL_VECS), _word(table, ITEM)
+    lanes, vecs, item = load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS), load_i64(table + 8 * t.ITEM)
     width = vecs * lanes
     edge_vecs = -(-(n % width) // lanes)
     b_k = width * item
@@ -292,7 +297,7 @@ def multiply_in_place(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # 
 
     A low product (k <= 32) writes C row by row, since then C, not B, is what moves.
     """
-    item, lanes, vecs = _word(table, ITEM), _word(table, LANES), _word(table, PANEL_VECS)
+    item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
     if k <= 32 and m > 64 and n > 4 * vecs * lanes:
         by_rows(table, a, a_row, a_k, b, b_k, vecs * lanes * item, b_k, c, c_row, m, n, k, add)
     else:

@@ -8,9 +8,11 @@ all of them.
 from __future__ import annotations
 
 import os
+import pickle
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,8 +21,8 @@ from . import emit, emit_pack
 
 __all__ = ["ELEMENTS", "ISAS", "Element", "Isa", "KernelTable", "host_isa", "kernel_table", "usable_isas"]
 
-# offsets in the vector
-ITEM, LANES, PANEL_VECS, PANEL_ROWS, WIDE_VECS, WIDE_ROWS, COL_LANES, HAS_HALF, REAL, ZERO = range(10)
+# Offsets in the vector.  SHARE is the address of the loops of fastgemm.gemm.job, filled in there.
+ITEM, LANES, PANEL_VECS, PANEL_ROWS, WIDE_VECS, WIDE_ROWS, COL_LANES, HAS_HALF, REAL, ZERO, SHARE = range(11)
 PACK_ROWS = 16  # + vecs: the kernel that cuts rows into panels of `vecs` vectors
 PACK_SQUARE = 24  # the transposing kernel, 0 if there is none
 DOT = 32  # + log2 rows, rows in 1, 2, 4, 8: dot products (real types only, else 0)
@@ -197,24 +199,36 @@ class KernelTable:
         return int(self.vector.ctypes.data)
 
 
-@cache
+_tables: dict[tuple[np.dtype, str], KernelTable] = {}
+_loading = threading.Lock()
+_MODULE = 8
+
+
 def kernel_table(dtype: np.dtype, isa: str | None = None) -> KernelTable:
-    """Compile or load the kernels for an element type (float32, float64, complex64, complex128).
+    """Compile or load the kernels for an element type (float32, float64, complex64, complex128); kept for good.
 
     Object code is cached on disk; a damaged entry is compiled again.
     """
-    row = ISAS[isa or host_isa()]
-    element = ELEMENTS[dtype]
+    key = (dtype, isa or host_isa())
+    with _loading:
+        if key not in _tables:
+            _tables[key] = _load(ELEMENTS[dtype], ISAS[key[1]])
+        return _tables[key]
+
+
+def _load(element: Element, row: Isa) -> KernelTable:
     kernels, others = _kernels(row, element), _packers(row, element) | _vector_kernels(row, element)
     specs = [*kernels.values(), *others.values()]
     cpu, features = _target(row)
     names = [spec.name for spec in specs]
-    name, key = f"kernels_{row.name}_{dtype.name}", f"{cpu}|{features}|{' '.join(names)}"
-    code = store.read(name, key)
-    if code is None:
-        code = emit.object_code(emit.module_ir(specs), cpu, features)
-        store.write(name, key, code)
-    keep, addresses = emit.load_object(code, names, cpu, features)
+    name, key = f"kernels_{row.name}_{element.dtype.name}", f"{cpu}|{features}|{' '.join(names)}"
+    payload = store.read(name, key)
+    if payload is None:
+        # Several modules: LLVM is locked while it compiles one, and numba wants it in between.
+        parts = [specs[i : i + _MODULE] for i in range(0, len(specs), _MODULE)]
+        payload = pickle.dumps([emit.object_code(emit.module_ir(part), cpu, features) for part in parts])
+        store.write(name, key, payload)
+    keep, addresses = emit.load_objects(pickle.loads(payload), names, cpu, features)
     return KernelTable(row, element, _fill(row, element, kernels, others, addresses), tuple(names), keep)
 
 

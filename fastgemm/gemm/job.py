@@ -1,0 +1,173 @@
+"""One product whose B is read where it lies: the work a thread does on its share of it, and how the shares are cut.
+
+No tile is packed and no op stream is planned: the whole K range is one K tile, B is a view.  A job is a block of 64-bit words
+(below) at an address; a share is a range of rows, of columns, or of batches.  :mod:`fastgemm.gemm.direct` fills it for single
+calls, :mod:`fastgemm.gemm.engine` for everything larger.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from ..jit import cfunc, njit
+from . import table as t
+from .emit_call import call_kernel, load_i64
+from .multiply import multiply_in_place
+
+__all__ = ["BY_BATCH", "BY_COLUMNS", "BY_ROWS", "JOB_WORDS", "loaded", "run_share", "split"]
+
+TABLE, A, A_ROW, A_K, B, B_K, C, C_ROW, M, N, K, KC, BATCH, A_BATCH, B_BATCH, C_BATCH, CUT, STEP, STRICT = range(19)
+JOB_WORDS = 19
+BY_ROWS, BY_COLUMNS, BY_BATCH = range(3)
+
+# Bytes of C that stay in the L1 cache while rows of B stream past.
+_ROW_BYTES = 16384
+
+
+@njit
+def _row_times_matrix(table, a, a_k, b, b_k, c, n, k):  # type: ignore[no-untyped-def]
+    """One row of A: eight rows of B at a time are scaled into C, so that B streams through once, in order."""
+    item = load_i64(table + 8 * t.ITEM)
+    block = _ROW_BYTES // item
+    for first in range(0, n, block):
+        cols = min(block, n - first)
+        done = 0
+        for log in range(3, -1, -1):
+            rows = 1 << log
+            count = (k - done) // rows
+            if count > 0:
+                call_kernel(
+                    load_i64(table + 8 * (t.AXPY + log)), a + done * a_k, b + done * b_k + first * item, c + first * item,
+                    k, 0, a_k, b_k, 0, count, rows * a_k, rows * b_k, 0, min(done, 1), cols,
+                )  # fmt: skip
+                done += count * rows
+
+
+@njit
+def _matrix_times_column(table, a, a_row, b, c, c_row, m, k):  # type: ignore[no-untyped-def]
+    """One column of B: dot products of eight (four, two, one) rows of A at a time; x is read once for them."""
+    done = 0
+    for log in range(3, -1, -1):
+        rows = 1 << log
+        while m - done >= rows:
+            call_kernel(
+                load_i64(table + 8 * (t.DOT + log)), a + done * a_row, b, c + done * c_row, k, a_row, 0, 0, c_row,
+                1, 0, 0, 0, 0, 0,
+            )  # fmt: skip
+            done += rows
+
+
+@njit
+def _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict):  # type: ignore[no-untyped-def]
+    """One product by the loops that suit its shape; ``strict``: only those whose bits do not depend on the shape."""
+    item = load_i64(table + 8 * t.ITEM)
+    vectors = load_i64(table + 8 * t.AXPY) != 0 and strict == 0
+    if vectors and m == 1 and n > 1:
+        _row_times_matrix(table, a, a_k, b, b_k, c, n, k)
+    elif vectors and n == 1 and a_k == item and b_k == item:
+        _matrix_times_column(table, a, a_row, b, c, c_row, m, k)
+    else:
+        for first in range(0, k, kc):
+            some = min(kc, k - first)
+            multiply_in_place(
+                table, a + first * a_k, a_row, a_k, b + first * b_k, b_k, c, c_row, m, n, some, min(first, 1)
+            )
+
+
+@njit
+def _one_kernel(table, m, n):  # type: ignore[no-untyped-def]
+    """The address of the kernel that does an (m x n) product alone, and its mask's columns; (0, 0) if there is none."""
+    lanes = load_i64(table + 8 * t.LANES)
+    half = (lanes // 2) * load_i64(table + 8 * t.HAS_HALF)
+    vecs = -(-n // lanes)
+    if vecs > 4:
+        return 0, 0
+    edge = n - (vecs - 1) * lanes
+    width = 1 if vecs == 1 and edge <= half else 0
+    masked = 1 if width == 1 or edge < lanes else 0
+    if m > load_i64(table + 8 * (t.HEIGHT + (width * 5 + vecs) * 17 + 16)):
+        return 0, 0
+    kernel = load_i64(table + 8 * (t.KERNEL + ((width * 5 + vecs) * 2 + masked) * 17 + m))
+    return kernel, edge * load_i64(table + 8 * t.COL_LANES)
+
+
+@njit
+def _stack(job, a, b, c, m, n, first, last):  # type: ignore[no-untyped-def]
+    """Products first ... last-1 of a stack; small ones are one call of one kernel, whose tile loop walks the stack."""
+    table = load_i64(job + 8 * TABLE)
+    a_row, a_k, b_k, c_row = (
+        load_i64(job + 8 * A_ROW), load_i64(job + 8 * A_K), load_i64(job + 8 * B_K), load_i64(job + 8 * C_ROW),
+    )  # fmt: skip
+    a_batch, b_batch, c_batch = load_i64(job + 8 * A_BATCH), load_i64(job + 8 * B_BATCH), load_i64(job + 8 * C_BATCH)
+    k, kc, strict = load_i64(job + 8 * K), load_i64(job + 8 * KC), load_i64(job + 8 * STRICT)
+    a += first * a_batch
+    b += first * b_batch
+    c += first * c_batch
+    kernel, cols = _one_kernel(table, m, n)
+    if kernel != 0 and k <= kc and (last - first > 1 or m > 1) and n > 1:
+        call_kernel(kernel, a, b, c, k, a_row, a_k, b_k, c_row, last - first, a_batch, b_batch, c_batch, 0, cols)
+        return
+    for _ in range(first, last):
+        _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict)
+        a += a_batch
+        b += b_batch
+        c += c_batch
+
+
+@cfunc(types.void(types.int64, types.int64, types.int64))
+def run_share(job, share, thread):  # type: ignore[no-untyped-def]
+    """Share number ``share`` of the job (the signature is the thread pool's)."""
+    a, b, c = load_i64(job + 8 * A), load_i64(job + 8 * B), load_i64(job + 8 * C)
+    m, n, batch = load_i64(job + 8 * M), load_i64(job + 8 * N), load_i64(job + 8 * BATCH)
+    cut, step = load_i64(job + 8 * CUT), load_i64(job + 8 * STEP)
+    item = load_i64(load_i64(job + 8 * TABLE) + 8 * t.ITEM)
+    begin = share * step
+    first, last = 0, batch
+    if cut == BY_BATCH:
+        first, last = begin, min(batch, begin + step)
+    elif cut == BY_ROWS:
+        a += begin * load_i64(job + 8 * A_ROW)
+        c += begin * load_i64(job + 8 * C_ROW)
+        m = min(m - begin, step)
+    else:
+        b += begin * item
+        c += begin * item
+        n = min(n - begin, step)
+    _stack(job, a, b, c, m, n, first, last)
+
+
+@njit
+def split(m, n, k, batch, threads):  # type: ignore[no-untyped-def]
+    """How to cut a job for so many threads: (cut, step, shares).
+
+    Four shares a thread, so that a core taken away by somebody else costs a share and not half the job (1024: 11.5 against
+    18.3 ms with two halves); shares of rows are whole groups of eight, of columns whole 64s.
+    """
+    if threads <= 1:
+        return BY_ROWS, m, 1
+    shares = 4 * threads
+    if batch >= 2 * threads:
+        step = max(1, batch // shares)
+        return BY_BATCH, step, -(-batch // step)
+    if m >= 16 * threads:
+        step = max(16, (-(-m // shares) + 7) // 8 * 8)
+        return BY_ROWS, step, -(-m // step)
+    step = max(64, (-(-n // shares) + 63) // 64 * 64)
+    return BY_COLUMNS, step, -(-n // step)
+
+
+def loaded(dtype: np.dtype[Any], isa: str | None = None) -> int:
+    """The address of a kernel table whose SHARE word holds :func:`run_share`.
+
+    On a cold start LLVM compiles the kernels while numba, mostly in Python, compiles the loops around them.
+    """
+    with ThreadPoolExecutor(1) as beside:
+        kernels = beside.submit(t.kernel_table, dtype, isa)
+        share = run_share.address
+        table = kernels.result()
+    table.vector[t.SHARE] = share
+    return table.address
