@@ -18,7 +18,9 @@ from .model import OperandKind
 
 __all__ = ["Pressure", "carried_edges", "pressure", "register_count"]
 
-_USE, _DEF, _UNDEF, _DEAD = (int(kind) for kind in (OperandKind.USE, OperandKind.DEF, OperandKind.UNDEF_USE, OperandKind.DEAD_DEF))
+_USE, _DEF, _UNDEF, _DEAD = (
+    int(kind) for kind in (OperandKind.USE, OperandKind.DEF, OperandKind.UNDEF_USE, OperandKind.DEAD_DEF)
+)
 
 
 @dataclass(frozen=True)

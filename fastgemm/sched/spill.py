@@ -17,7 +17,9 @@ from .model import OperandKind
 
 __all__ = ["EV_POSITION", "EV_PRODUCER", "EV_REGISTER", "EV_RELOAD", "EV_DWORDS", "plan_spills"]
 
-_USE, _DEF, _UNDEF, _DEAD = (int(kind) for kind in (OperandKind.USE, OperandKind.DEF, OperandKind.UNDEF_USE, OperandKind.DEAD_DEF))
+_USE, _DEF, _UNDEF, _DEAD = (
+    int(kind) for kind in (OperandKind.USE, OperandKind.DEF, OperandKind.UNDEF_USE, OperandKind.DEAD_DEF)
+)
 EV_POSITION, EV_RELOAD, EV_REGISTER, EV_DWORDS, EV_PRODUCER = range(5)  # columns of an event
 _NONE = 1 << 40
 
@@ -74,7 +76,9 @@ def _grow(events, count):
 
 
 @njit
-def _make_room(needed, limit, used, residents, count, place_of, pinned, upcoming, size, in_scratch, writer, events, done, position):
+def _make_room(
+    needed, limit, used, residents, count, place_of, pinned, upcoming, size, in_scratch, writer, events, done, position
+):
     """Send tuples away until ``needed`` more registers fit; ``position`` < 0 records no traffic (before the region)."""
     while used + needed > limit:
         place = _furthest(residents, count, pinned, upcoming, size)
@@ -117,7 +121,20 @@ def _plan(order, operands, dead_after, size, vector, live_in, limit, iterations,
     for r in live_in:
         if vector[r] and place_of[r] < 0 and not in_scratch[r]:
             used, count, events, done = _make_room(
-                size[r], limit, used, residents, count, place_of, pinned, upcoming, size, in_scratch, writer, events, done, -1
+                size[r],
+                limit,
+                used,
+                residents,
+                count,
+                place_of,
+                pinned,
+                upcoming,
+                size,
+                in_scratch,
+                writer,
+                events,
+                done,
+                -1,
             )
             place_of[r] = count
             residents[count] = r
@@ -135,7 +152,20 @@ def _plan(order, operands, dead_after, size, vector, live_in, limit, iterations,
                 if not vector[r] or operand_kind[k] == _UNDEF or place_of[r] >= 0:
                     continue
                 used, count, events, done = _make_room(
-                    size[r], limit, used, residents, count, place_of, pinned, upcoming, size, in_scratch, writer, events, done, i
+                    size[r],
+                    limit,
+                    used,
+                    residents,
+                    count,
+                    place_of,
+                    pinned,
+                    upcoming,
+                    size,
+                    in_scratch,
+                    writer,
+                    events,
+                    done,
+                    i,
                 )
                 if in_scratch[r]:
                     events = _grow(events, done)

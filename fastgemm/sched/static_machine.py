@@ -116,7 +116,7 @@ class StaticMachine:
     @property
     def register_limit(self) -> int:
         """Vector registers an allocator is assumed to be able to use at once."""
-        return self.registers * self.allocatable_percent // 100
+        return -(-self.registers * self.allocatable_percent // 100)
 
     def parameters(self) -> NDArray[np.int64]:
         """The scalars the jitted timeline reads."""
