@@ -31,7 +31,8 @@ P_STAGE_A, P_STAGE_B = 28, 29  # how the host realises LOAD_A and LOAD_B: a Real
 P_SLOTS_B = 30  # B slots when B has its own (P_STAGE_B == CACHED)
 P_SHARED_B = 31  # 1: one B for all batches, so its tiles are held across batches
 P_EARLY = 32  # 1: stream tasks run in the round before last (stream-K)
-P_SIZE = 33
+P_DIRECT_B = 33  # 1: each block column has its own B slot (HostPanels)
+P_SIZE = 34
 
 # --- a piece: one contiguous K range of one block (or of a part of one), what a core multiplies and stores at once -------------
 PIECE_TASK = 0  # task number, counted through the batches
@@ -92,19 +93,28 @@ class Realised(IntEnum):
     CACHED = 3
 
 
-# --- op: one step of a core ------------------------------------------------------------------------------------------------
+# --- op: one step of a core; behind OP come the fields of its piece in the piece's order -------------------------------------
 OP = 0  # an Op value
 TASK, BATCH, GROUP = 1, 2, 3
-M, N, K = 4, 5, 6  # tile coordinates; K of a STORE is the first K tile of its piece
-SLOT = 7  # L1 slot
-SLOT_B = 8  # slot of the B tile; equals SLOT unless B has its own slots
-KLEN, K0 = 9, 10  # extent and offset of the K tile in elements; of the whole piece for STORE, BEFORE and AFTER
-FIRST, LAST = 11, 12  # 1 on the first and last *executed* K step of the piece: reset the accumulator, the result is complete
-M0, N0 = 13, 14  # first row and column, elements
-ROWS, COLS = 15, 16  # extents, elements
-PART, PARTS = 17, 18  # as in the piece
-REALISED = 19  # a Realised value
-OP_SIZE = 20
+M, N = 4, 5  # block coordinate, tiles
+K, KT = 6, 7  # the K tile; for STORE, BEFORE and AFTER the first K tile of the piece. Number of K tiles of the piece
+K0, KLEN = 8, 9  # the K tile (for STORE, BEFORE and AFTER the whole piece) in elements
+M0, N0 = 10, 11  # first row and column, elements
+ROWS, COLS = 12, 13  # extents, elements
+PART, PARTS = 14, 15  # as in the piece
+CHAIN = 16  # as in the piece
+SLOT = 17  # L1 slot
+SLOT_B = 18  # slot of the B tile; equals SLOT unless B has its own slots
+FIRST, LAST = 19, 20  # 1 on the first and last *executed* K step of the piece: reset the accumulator, the result is complete
+REALISED = 21  # a Realised value
+OP_SIZE = 22
+
+# Values of OP and REALISED, and two zeros.  To numba an attribute of a module is a plain number, where a literal or a global
+# would make it compile the callee again for each value.
+LOAD_A, LOAD_B, MMAD, STORE, BEFORE, AFTER = (int(op) for op in Op)
+NONE, COPIED, IN_PLACE, CACHED = (int(how) for how in Realised)
+FIRST_TILE = 0
+ONLY_SLOT = 0
 
 # --- S: the state of one core's machine --------------------------------------------------------------------------------------
 S_CORE = 0
@@ -112,22 +122,20 @@ S_STEP, S_STEPS = 1, 2  # next step to fetch from the scheduler, number of steps
 S_HAVE, S_AT = 3, 4  # pieces of the fetched step in the buffer, next of them to hand out
 S_PC = 5  # where the machine resumes; every machine starts at 0
 S_J = 6  # executed K steps of the current piece
-S_SLOT = 7  # L1 slot ring position
+S_RING = 7  # L1 slot of the current tile
 S_LOADED = 8  # 1: the first tile of the current piece is already in its slot (Preload)
-S_NEXT_STATE = 9  # 0: not looked ahead yet, 1: S_NEXT holds a piece, 2: no more pieces (Preload)
+S_AHEAD = 9  # 0: not looked ahead yet, 1: S_NEXT holds a piece, 2: no more pieces (Preload)
 S_HEAD, S_COUNT = 10, 11  # FIFO of descriptors: oldest entry, number of entries (PreloadAsync)
 S_DRAIN = 12  # 1: all tiles are issued, the FIFO drains
 S_SLAB, S_WINDOW, S_WINDOW_BATCH = 13, 14, 15  # K slab, first step and batch of the pieces it runs over (HostPanels)
 S_CLOCK = 16  # time stamp of B slots
-S_B, S_B_NEXT = 17, 18  # B slot of the current and of the prefetched tile
-S_CUR = 20  # the current piece
+S_SAY, S_SAY_PIECE, S_SAY_J, S_SAY_SLOT = 17, 18, 19, 20  # the machine's decision: op, piece it is about, executed K step, slot
+S_CUR = 21  # the current piece
 S_NEXT = S_CUR + PIECE_SIZE  # the piece behind it
 S_BUFFER = S_NEXT + PIECE_SIZE  # pieces of the fetched step
+ENTRY_J, ENTRY_SLOT = PIECE_SIZE, PIECE_SIZE + 1  # a FIFO descriptor: piece, executed K step, slot
+ENTRY_SIZE = PIECE_SIZE + 2
 S_EXEC = S_BUFFER + MAX_PIECES * PIECE_SIZE  # the descriptor in execution (PreloadAsync)
-
-ENTRY_K, ENTRY_KLEN, ENTRY_K0 = OP_SIZE, OP_SIZE + 1, OP_SIZE + 2  # K fields of the STORE that follows a descriptor
-ENTRY_SIZE = OP_SIZE + 3  # a FIFO descriptor: the MMAD op and the above
-
-S_TAGS = S_EXEC + ENTRY_SIZE  # what each B slot holds; the FIFO lies behind the tags
+S_TAGS = S_EXEC + ENTRY_SIZE  # what each B slot holds; behind them P_STAGES B slot numbers by L1 slot, then the FIFO
 TAG_BATCH, TAG_K, TAG_N0, TAG_COLS, TAG_STAMP = 0, 1, 2, 3, 4
 TAG_SIZE = 5

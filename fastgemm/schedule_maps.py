@@ -1,4 +1,4 @@
-"""Block schedulers as jitted maps: one function per scheduler, dispatched by id in `core_steps` and `core_piece`.
+"""Block schedulers as jitted maps: one function per scheduler, dispatched by id in `steps_of` and `piece_of`.
 
 A scheduler answers two questions about a core: how many steps it makes, and which block (or part of one) each step covers.
 All arithmetic is 64-bit.  The mappings are those of the CATLASS block schedulers; `docs/swizzle.md` shows them.
@@ -7,16 +7,16 @@ All arithmetic is 64-bit.  The mappings are those of the CATLASS block scheduler
 from __future__ import annotations
 
 from . import layout as L
-from .jit import njit
 from .layout import SchedulerId
+from .vectors import inner
 
-__all__ = ["core_piece", "core_steps", "identity_coord"]
+__all__ = ["piece_of", "steps_of", "identity_coord"]
 
 _IDENTITY = int(SchedulerId.IDENTITY)
 _ROW_MAJOR = int(SchedulerId.ROW_MAJOR)
 
 
-@njit
+@inner
 def identity_coord(rows, cols, offset, direction, index):
     """(m, n) of task `index`: bands of `offset` rows (direction 0) or columns (1), walked across the band first; odd bands run back."""
     if direction == 0:
@@ -36,7 +36,7 @@ def identity_coord(rows, cols, offset, direction, index):
     return far, near
 
 
-@njit
+@inner
 def put_block(P, task, batch, m, n, out, at):
     """Fill the piece at out[at:] with the whole block (m, n)."""
     m0 = m * P[L.P_TM]
@@ -59,7 +59,7 @@ def put_block(P, task, batch, m, n, out, at):
     out[at + L.PIECE_CHAIN] = 0
 
 
-@njit
+@inner
 def cut_k(P, k, kt, part, parts, out, at):
     """Narrow the piece at out[at:] to the K tiles [k, k + kt), part `part` of `parts`."""
     k0 = k * P[L.P_TK]
@@ -71,26 +71,26 @@ def cut_k(P, k, kt, part, parts, out, at):
     out[at + L.PIECE_PARTS] = parts
 
 
-@njit
+@inner
 def rank_of(P, core):
     """Position of the core behind the start core."""
     rank = core - P[L.P_START]
     return rank if rank >= 0 else rank + P[L.P_CORES]
 
 
-@njit
+@inner
 def strided_steps(total, rank, cores):
     """How many of the tasks rank, rank + cores, ... lie below total."""
     return 0 if rank >= total else (total - rank + cores - 1) // cores
 
 
-@njit
-def core_steps(P, core):
+@inner
+def steps_of(P, core):
     """Number of steps the core makes."""
     return strided_steps(P[L.P_BATCH] * P[L.P_LOOPS], rank_of(P, core), P[L.P_CORES])
 
 
-@njit
+@inner
 def identity_piece(P, task, out, at):
     batch = task // P[L.P_LOOPS]
     m, n = identity_coord(P[L.P_ROWS], P[L.P_COLS], P[L.P_OFFSET], P[L.P_DIRECTION], task - batch * P[L.P_LOOPS])
@@ -98,7 +98,7 @@ def identity_piece(P, task, out, at):
     return 1
 
 
-@njit
+@inner
 def row_major_piece(P, task, out, at):
     batch = task // P[L.P_LOOPS]
     index = task - batch * P[L.P_LOOPS]
@@ -107,8 +107,8 @@ def row_major_piece(P, task, out, at):
     return 1
 
 
-@njit
-def core_piece(P, core, step, out, at=0):
+@inner
+def piece_of(P, core, step, out, at):
     """Write the pieces of the core's step into out[at:] (PIECE_SIZE numbers each); returns how many there are (0, 1 or 2)."""
     scheduler = P[L.P_SCHEDULER]
     task = step * P[L.P_CORES] + rank_of(P, core)

@@ -44,17 +44,14 @@ import numpy as np
 from . import layout as L
 from .jit import njit
 from .layout import *  # noqa: F403
-from .layout import Op, PolicyId, Realised
-from .machines import host_panels, pingpong, preload, preload_async
-from .schedule_maps import core_piece, core_steps
+from .layout import PolicyId
+from .machines import emit, host_panels, pingpong, preload, preload_async
+from .schedule_maps import piece_of, steps_of
+from .vectors import inner, pointer
 
 if TYPE_CHECKING:
     from .policy import Policy
     from .swizzle import Swizzle
-
-LOAD_A, LOAD_B, MMAD = int(Op.LOAD_A), int(Op.LOAD_B), int(Op.MMAD)
-STORE, BEFORE, AFTER = int(Op.STORE), int(Op.BEFORE), int(Op.AFTER)
-COPIED, IN_PLACE, CACHED = int(Realised.COPIED), int(Realised.IN_PLACE), int(Realised.CACHED)
 
 _PINGPONG, _PRELOAD, _HOST_PANELS = int(PolicyId.PINGPONG), int(PolicyId.PRELOAD), int(PolicyId.HOST_PANELS)
 
@@ -77,7 +74,7 @@ def encode(
     """The vector P for problem (M, N, K) and L1 tile (m, n, k), both in elements.
 
     `host` says that `staging="auto"` may read A in place; `shared_b` that all batches multiply the same B; `slots_b` sets the
-    number of B slots (default: the policy's stages; HostPanels: the block columns).
+    number of B slots (default: the policy's stages; HostPanels: always the block columns).
     """
     tm, tn, tk = tile
     tk = getattr(policy, "kc", None) or tk
@@ -92,14 +89,15 @@ def encode(
     fields |= swizzle.fields(grid, problem, (tm, tn, tk), cores, batch)
     for index, value in fields.items():
         P[index] = value
-    columns = max(1, grid[1]) if policy.id == PolicyId.HOST_PANELS else int(P[L.P_STAGES])
-    P[L.P_SLOTS_B] = columns if slots_b is None else slots_b
+    P[L.P_DIRECT_B] = policy.id == PolicyId.HOST_PANELS
+    P[L.P_SLOTS_B] = max(1, grid[1]) if P[L.P_DIRECT_B] else slots_b or P[L.P_STAGES]
     return P
 
 
 def new_state(P: np.ndarray) -> np.ndarray:
     """A state vector large enough for any core of P."""
-    return np.zeros(L.S_TAGS + P[L.P_SLOTS_B] * L.TAG_SIZE + P[L.P_PRELOAD] * L.ENTRY_SIZE, np.int64)
+    size = L.S_TAGS + P[L.P_SLOTS_B] * L.TAG_SIZE + P[L.P_STAGES] + P[L.P_PRELOAD] * L.ENTRY_SIZE
+    return np.zeros(size, np.int64)
 
 
 def new_op() -> np.ndarray:
@@ -108,24 +106,45 @@ def new_op() -> np.ndarray:
 
 
 @njit
+def core_steps(P, core):
+    """Number of steps the scheduler gives the core."""
+    return steps_of(pointer(P), core)
+
+
+@njit
+def core_piece(P, core, step, out, at=0):
+    """Write the pieces of the core's step from out[at] on; returns how many there are (0, 1 or 2)."""
+    return piece_of(pointer(P), core, step, pointer(out), at)
+
+
+@njit
 def start(P, core, S):
     """Put the machine of `core` at its beginning."""
     S[:] = 0
     S[L.S_CORE] = core
-    S[L.S_STEPS] = core_steps(P, core)
+    S[L.S_STEPS] = steps_of(pointer(P), core)
     S[L.S_WINDOW_BATCH] = -1
     for slot in range(P[L.P_SLOTS_B]):
         S[L.S_TAGS + slot * L.TAG_SIZE + L.TAG_K] = -1
 
 
+@inner
+def decide(P, S):
+    """Ask the machine of the policy; False when the core is done."""
+    policy = P[L.P_POLICY]
+    if policy == _PINGPONG:
+        return pingpong(P, S)
+    if policy == _PRELOAD:
+        return preload(P, S)
+    if policy == _HOST_PANELS:
+        return host_panels(P, S)
+    return preload_async(P, S)
+
+
 @njit
 def advance(P, S, op):
     """Write the core's next op; False when there is none."""
-    policy = P[L.P_POLICY]
-    if policy == _PINGPONG:
-        return pingpong(P, S, op)
-    if policy == _PRELOAD:
-        return preload(P, S, op)
-    if policy == _HOST_PANELS:
-        return host_panels(P, S, op)
-    return preload_async(P, S, op)
+    more = decide(pointer(P), pointer(S))
+    if more:
+        emit(pointer(P), pointer(S), pointer(op))
+    return more
