@@ -20,9 +20,10 @@ _NAMES = {
     **dict.fromkeys(["Batch", "schedule_batch"], "batch"),
     **dict.fromkeys(["load", "save"], "files"),
     **dict.fromkeys(["mutate", "mutations"], "mutation"),
-    "evaluate": "evaluate",
-    "bounds": "bounds",
-    "report": "report",
+    **dict.fromkeys(["Evaluation", "evaluate"], "evaluation"),
+    **dict.fromkeys(["StaticMachine", "static_machine"], "inorder"),
+    **dict.fromkeys(["Bounds", "bounds"], "lower_bounds"),
+    **dict.fromkeys(["compare", "report"], "comparison"),
 }
 _MODULES = ("synthetic",)
 

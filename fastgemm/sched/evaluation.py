@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .dag import Dag
+from .inorder import K_FREE, K_TENSOR, K_WAIT_TENSOR, N_KIND, QUEUES, StaticMachine, static_machine
 from .liverange import Pressure, carried_edges, pressure
 from .model import DagError, EdgeKind, Flag, Flavor
 from .spill import EV_DWORDS, EV_REGISTER, EV_RELOAD, plan_spills
-from .static_machine import K_FREE, K_TENSOR, K_WAIT_TENSOR, N_KIND, QUEUES, StaticMachine, static_machine
 from .timeline import CAUSES, run
 
 __all__ = ["Evaluation", "evaluate", "live_ranges"]
@@ -199,9 +199,10 @@ def check_order(dag: Dag, order: ArrayLike | Any) -> NDArray[np.int32]:
     if wrong.size:
         e = int(wrong[0])
         source, target = int(dag.edge_source[e]), int(dag.edge_target[e])
+        what = EdgeKind(dag.edge_kind[e]).name.lower()
         raise DagError(
-            f"the order breaks {wrong.size} edges; the first is {source} ({dag.opcode_name(source)}) -> {target} "
-            f"({dag.opcode_name(target)}), {EdgeKind(dag.edge_kind[e]).name.lower()}, at positions {place[source]} and {place[target]}"
+            f"the order breaks {wrong.size} edges; the first ({what}) is {source} ({dag.opcode_name(source)}) -> "
+            f"{target} ({dag.opcode_name(target)}), at positions {place[source]} and {place[target]}"
         )
     return sequence
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from .dag import Dag
 from .legal_edges import TAKEN, admit, merge_edges
-from .machine import Machine, machine as machine_named
+from .machine import Machine
+from .machine import machine as machine_named
 from .model import DagError, EdgeKind, Flag, Flavor
 from .mutation_report import EDGE_DTYPE, MutationReport
 

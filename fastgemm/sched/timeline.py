@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..jit import njit
-from .spill import EV_DWORDS, EV_POSITION, EV_PRODUCER, EV_RELOAD
-from .static_machine import (
+from .inorder import (
     K_BARRIER,
     K_FENCE,
     K_FREE,
@@ -42,6 +41,7 @@ from .static_machine import (
     P_WAIT_ISSUE,
     P_WMMA_TRANS,
 )
+from .spill import EV_DWORDS, EV_POSITION, EV_PRODUCER, EV_RELOAD
 
 __all__ = ["CAUSES", "run"]
 

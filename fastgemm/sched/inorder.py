@@ -94,7 +94,7 @@ class StaticMachine:
         data = dict(data)
         if data.pop("format", None) != FORMAT or data.pop("version", None) != 1:
             raise DagError(f"not a machine file: 'format' has to be {FORMAT!r} and 'version' 1")
-        unknown = set(data) - {f for f in cls.__dataclass_fields__}
+        unknown = set(data) - set(cls.__dataclass_fields__)
         if unknown:
             raise DagError(f"machine file has unknown entries {sorted(unknown)}")
         try:
