@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from .dtypes import ENGINE, resolve
 from .options import MatmulOptions, Request, matmul_signature
 from .product import multiply
 
@@ -112,10 +113,14 @@ def warmup(dtypes: Iterable[DTypeLike] = (np.float32, np.float64)) -> dict[str, 
     ['float32']
     """
     seconds = {}
-    for dtype in map(np.dtype, dtypes):
+    for each in dtypes:
+        dtype: np.dtype[Any] = np.dtype(each)
         start = time.perf_counter()
-        # One product per path of the engine: single calls, a stack, and a size that packs.
-        for shape_a, shape_b in (((8, 8), (8, 8)), ((2, 3, 3), (2, 3, 3)), ((520, 520), (520, 520))):
-            matmul(np.zeros(shape_a, dtype), np.zeros(shape_b, dtype))
+        # One product per path of the engine: single calls, a stack, and a size that packs; one for the plain path.
+        sizes = [((8, 8), (8, 8)), ((2, 3, 3), (2, 3, 3)), ((520, 520), (520, 520))]
+        for left, right in (
+            sizes if resolve(dtype, dtype, None, None, None, "same_kind").compute in ENGINE else sizes[:1]
+        ):
+            matmul(np.zeros(left, dtype), np.zeros(right, dtype))
         seconds[dtype.name] = time.perf_counter() - start
     return seconds

@@ -20,6 +20,7 @@ Dtype = np.dtype[Any]
 
 ENGINE = frozenset(np.dtype(c) for c in "fdFD")  # what the GEMM engine multiplies
 INTEGERS = frozenset(np.dtype(c) for c in "?bBhHiIlLqQ")
+_RESOLVER = np.matmul.resolve_dtypes  # bound now: somebody may put another matmul in its place
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 _OPERANDS = ("a", "b")
 
@@ -34,21 +35,41 @@ class Loop(NamedTuple):
 
 def as_dtype(value: Any, name: str) -> Dtype:
     """The dtype a `dtype=` or `acc_dtype=` argument means; ``TypeError`` if it is none or states a byte order."""
-    if isinstance(value, type) and issubclass(value, np.dtype):
-        value = value()
-    dtype = np.dtype(value)
+    try:
+        if isinstance(value, type) and issubclass(value, np.dtype):
+            kind: Any = value  # a class of numpy.dtypes, such as Float32DType
+            value = kind()
+        dtype: Dtype = np.dtype(value)
+    except TypeError as error:
+        raise TypeError(f"matmul: {name}={value!r} is no dtype: {error}") from None
     if not dtype.isnative:
-        raise TypeError(f"matmul: {name}={dtype.str!r} states a byte order; give the type alone, {dtype.newbyteorder('=').name!r}")
+        raise TypeError(
+            f"matmul: {name}={dtype.str!r} states a byte order; give the type alone, {dtype.newbyteorder('=').name!r}"
+        )
     return dtype
 
 
-@lru_cache(maxsize=4096)
 def resolve(a: Dtype, b: Dtype, out: Dtype | None, dtype: Dtype | None, acc: Dtype | None, casting: str) -> Loop:
     """The loop for operands of dtype `a` and `b`.
 
     Raises ``TypeError`` (numpy's class) for a cast that `casting` forbids or a dtype that has no loop, ``ValueError`` for an
     accumulator narrower than the rules of `docs/numerics.md` allow.
     """
+    # int and long long are equal where both have 64 bits, but are two types of scalar: the numbers tell them apart
+    return _resolve(a, b, out, dtype, acc, casting, (a.num, b.num, -1 if dtype is None else dtype.num))
+
+
+@lru_cache(maxsize=4096)
+def _resolve(
+    a: Dtype,
+    b: Dtype,
+    out: Dtype | None,
+    dtype: Dtype | None,
+    acc: Dtype | None,
+    casting: Any,
+    numbers: tuple[int, ...],
+) -> Loop:
+    """`resolve`, once per question; `numbers` only tells questions apart."""
     if casting not in _CASTINGS:
         if not isinstance(casting, str):
             raise TypeError(f"matmul: casting must be one of {', '.join(map(repr, _CASTINGS))}, not {casting!r}")
@@ -79,10 +100,10 @@ def _is_ml_integer(dtype: Dtype) -> bool:
     return bool(np.can_cast(dtype, np.int64, "safe"))
 
 
-def _numpy_loop(a: Dtype, b: Dtype, dtype: Dtype | None, casting: str) -> Dtype:
-    asked = {} if dtype is None else {"signature": (None, None, dtype)}
+def _numpy_loop(a: Dtype, b: Dtype, dtype: Dtype | None, casting: Any) -> Dtype:
+    asked: dict[str, Any] = {} if dtype is None else {"signature": (None, None, dtype)}
     try:
-        loop = np.matmul.resolve_dtypes((a, b, None), casting=casting, **asked)[2]
+        loop = _RESOLVER((a, b, None), casting=casting, **asked)[2]
     except TypeError as error:
         raise MatmulTypeError(_cast_text(error, a, b, dtype, casting)) from None
     if loop in ENGINE or loop in INTEGERS or loop.char == "e":
@@ -110,14 +131,18 @@ def _unsupported_text(a: Dtype, b: Dtype, loop: Dtype, dtype: Dtype | None) -> s
             f"{narrower} or pass dtype=np.{narrower}, or use np.matmul"
         )
     asked = f"dtype={dtype}" if dtype is not None else f"dtype {loop}"
-    return f"matmul: a of dtype {a} and b of dtype {b} give no product of {asked}; convert to {narrower}, or use np.matmul"
+    return (
+        f"matmul: a of dtype {a} and b of dtype {b} give no product of {asked}; convert to {narrower}, or use np.matmul"
+    )
 
 
-def _ml_loop(a: Dtype, b: Dtype, dtype: Dtype | None, casting: str) -> Dtype:
+def _ml_loop(a: Dtype, b: Dtype, dtype: Dtype | None, casting: Any) -> Dtype:
     if dtype is None:
         try:
             loop = np.result_type(a, b)
-        except TypeError:  # no common dtype of the two, as for bfloat16 and float16: numpy's loop search finds a wider one
+        except (
+            TypeError
+        ):  # no common dtype of the two, as for bfloat16 and float16: numpy's loop search finds a wider one
             return _numpy_loop(a, b, None, casting)
     else:
         loop = dtype
@@ -133,7 +158,7 @@ def _ml_loop(a: Dtype, b: Dtype, dtype: Dtype | None, casting: str) -> Dtype:
 def _accumulator(loop: Dtype, acc: Dtype | None) -> Dtype:
     """The dtype the sum is kept in: at least float32, float64 for float64, the width of the result for integers."""
     if loop.char == "e" or (_is_ml(loop) and not _is_ml_integer(loop)):
-        least = np.dtype(np.float32)
+        least: Dtype = np.dtype(np.float32)
     elif _is_ml(loop):
         least = np.dtype(np.int32)
     else:

@@ -8,7 +8,7 @@ import warnings
 try:  # numpy keeps its class private; being one of it lets code written against np.matmul catch ours
     from numpy._core._exceptions import UFuncTypeError as _NumpyTypeError
 except ImportError:  # pragma: no cover - a numpy that has moved it
-    _NumpyTypeError = TypeError
+    _NumpyTypeError = TypeError  # type: ignore[misc,assignment]
 
 __all__ = ["FastgemmPerformanceWarning", "MatmulTypeError"]
 

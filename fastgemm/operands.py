@@ -30,7 +30,7 @@ __all__ = [
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Exact overlap of two strided arrays is a knapsack problem: past this many steps it is taken for granted (a temporary is used).
-_OVERLAP_WORK = 1000
+_OVERLAP_WORK: Any = 1000
 
 
 class Problem(NamedTuple):
@@ -81,7 +81,9 @@ def as_out(out: Any) -> Array | None:
         return None
     elif isinstance(out, tuple):
         if len(out) != 1:
-            raise ValueError(f"matmul: an out tuple must have exactly one entry, for the one output; this one has {len(out)}")
+            raise ValueError(
+                f"matmul: an out tuple must have exactly one entry, for the one output; this one has {len(out)}"
+            )
         return as_out(out[0])
     elif isinstance(out, np.ndarray):
         _reject_foreign(out, "out")
@@ -89,7 +91,9 @@ def as_out(out: Any) -> Array | None:
     else:
         raise TypeError(f"matmul: out must be an ndarray (return arrays must be of ArrayType), not {_type_name(out)}")
     if not array.flags.writeable:
-        raise ValueError(f"matmul: output array is read-only (out, of shape {array.shape}); pass a writeable array or a copy")
+        raise ValueError(
+            f"matmul: output array is read-only (out, of shape {array.shape}); pass a writeable array or a copy"
+        )
     return array
 
 
@@ -108,7 +112,9 @@ def _reject_foreign(value: Any, name: str) -> None:
         )
     override = getattr(type(value), "__array_ufunc__", np.ndarray.__array_ufunc__)
     if override is None:
-        raise TypeError(f"matmul: {name} is a {_type_name(value)}, which opts out of numpy's functions (__array_ufunc__ is None)")
+        raise TypeError(
+            f"matmul: {name} is a {_type_name(value)}, which opts out of numpy's functions (__array_ufunc__ is None)"
+        )
     if override is not np.ndarray.__array_ufunc__:
         raise TypeError(
             f"matmul: {name} is a {_type_name(value)}, which overrides numpy's functions (__array_ufunc__); use its own product, "
@@ -161,14 +167,18 @@ def _stretched(found: Problem, out: Array, a: Array, b: Array) -> Problem:
         raise ValueError(f"matmul: output operand out does not have enough dimensions, {cores} needed: {shapes}")
     for axis, (given, needed) in enumerate(zip(core, found.core, strict=True), out.ndim - cores):
         if given != needed:
-            raise ValueError(f"matmul: output operand out has a mismatch in axis {axis}, {given} instead of {needed}: {shapes}")
+            raise ValueError(
+                f"matmul: output operand out has a mismatch in axis {axis}, {given} instead of {needed}: {shapes}"
+            )
     batch = out.shape[: out.ndim - cores]
     try:
         fits = np.broadcast_shapes(batch, found.batch) == batch
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"matmul: non-broadcastable output operand out, its batch axes {batch} are not {found.batch}: {shapes}")
+        raise ValueError(
+            f"matmul: non-broadcastable output operand out, its batch axes {batch} are not {found.batch}: {shapes}"
+        )
     return found._replace(batch=batch)
 
 
@@ -188,35 +198,41 @@ def matrices(result: Array, found: Problem) -> Array:
     return result[..., None] if found.vector_b else result
 
 
-def apply_axes(axes: Any, arrays: tuple[Array, Array, Array | None]) -> tuple[Array, Array, Array | None, tuple[int, ...] | None]:
+def apply_axes(
+    axes: Any, arrays: tuple[Array, Array, Array | None]
+) -> tuple[Array, Array, Array | None, tuple[int, ...] | None]:
     """The operands with their matrix axes moved last, `out` as well, and the places of the result's matrix axes."""
     if not isinstance(axes, list):
         raise TypeError(f"matmul: axes should be a list, of one tuple per operand and one for the result, not {axes!r}")
     a, b, out = arrays
     cores = [min(a.ndim, 2), min(b.ndim, 2)]
     cores.append((cores[0] == 2) + (cores[1] == 2))
-    if len(axes) != 3 and not (len(axes) == 2 and cores[2] == 0):
+    if len(axes) != 3:
         raise ValueError(
-            f"matmul: axes should be a list with an entry for a, b and the result (the last only when it has matrix axes), "
-            f"for example [(-2, -1), (-2, -1), (-2, -1)]; got {axes!r}"
+            "matmul: axes should be a list with an entry for each of a, b and the result, for example "
+            f"[(-2, -1), (-2, -1), (-2, -1)], not {axes!r}"
         )
     places = [_axes_entry(entry, i, cores[i]) for i, entry in enumerate(axes)]
     moved = [_moved_last(array, places[i]) for i, array in enumerate((a, b))]
-    result = places[2] if len(places) == 3 else ()
-    return moved[0], moved[1], None if out is None else _moved_last(out, result), result or None
+    return moved[0], moved[1], None if out is None else _moved_last(out, places[2]), places[2] or None
 
 
 def _axes_entry(entry: Any, position: int, cores: int) -> tuple[int, ...]:
     what = ("a", "b", "the result")[position]
-    if cores == 1 and not isinstance(entry, tuple):
-        return (operator.index(entry),)
     if not isinstance(entry, tuple):
-        if isinstance(entry, int):
-            raise np.exceptions.AxisError(f"matmul: {what} has {cores} core dimensions, but its axes entry is the integer {entry}")
-        raise TypeError(f"matmul: axes item {position}, for {what}, should be a tuple, not {entry!r}")
+        if cores != 1 and hasattr(entry, "__index__"):
+            raise np.exceptions.AxisError(
+                f"matmul: {what} has {cores} matrix axes, but its axes entry is the single integer {entry}"
+            )
+        if cores != 1:
+            raise TypeError(f"matmul: axes item {position}, for {what}, should be a tuple, not {entry!r}")
+        entry = (entry,)
     if len(entry) != cores:
-        raise np.exceptions.AxisError(f"matmul: {what} has {cores} core dimensions, but its axes entry is {entry!r}")
-    return tuple(operator.index(axis) for axis in entry)
+        raise np.exceptions.AxisError(f"matmul: {what} has {cores} matrix axes, but its axes entry is {entry!r}")
+    try:
+        return tuple(operator.index(axis) for axis in entry)
+    except TypeError:
+        raise TypeError(f"matmul: axes item {position}, for {what}, must hold integers, not {entry!r}") from None
 
 
 def settle_axes(places: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -234,7 +250,7 @@ def _moved_last(array: Array, places: tuple[int, ...]) -> Array:
 
 
 def layout(order: Any, a: Array, b: Array) -> str:
-    """The layout `order=` asks for with these operands: "C", "F", or "K". "A" is F if both are Fortran and not both C."""
+    """The layout `order=` asks for with these operands: "C", "F", or "K". "A" is F if both are Fortran-contiguous."""
     if order is None:
         return "K"
     if not isinstance(order, str):
@@ -244,8 +260,7 @@ def layout(order: Any, a: Array, b: Array) -> str:
         raise ValueError(f"matmul: order must be one of 'C', 'F', 'A' or 'K' (got {order!r})")
     if letter != "A":
         return letter
-    fortran = a.flags.f_contiguous and b.flags.f_contiguous and not (a.flags.c_contiguous and b.flags.c_contiguous)
-    return "F" if fortran else "C"
+    return "F" if a.flags.f_contiguous and b.flags.f_contiguous else "C"
 
 
 def allocate(found: Problem, dtype: np.dtype[Any], order: str, a: Array, b: Array) -> Array:
@@ -264,8 +279,9 @@ def allocate(found: Problem, dtype: np.dtype[Any], order: str, a: Array, b: Arra
 def _batch_nesting(found: Problem, a: Array, b: Array) -> list[int]:
     """The batch axes from outermost to innermost, in the order numpy's iterator finds for the operands' strides."""
     corners = [x[..., 0, 0] if x.ndim > 1 and x.size else np.empty(x.shape[:-2], np.bool_) for x in (a, b)]
-    flags = [["readonly"], ["readonly"], ["writeonly", "allocate"]]
-    with np.nditer([*corners, None], ["zerosize_ok"], flags, op_dtypes=[None, None, np.int8], order="K") as iterator:  # type: ignore[list-item]
+    flags: Any = [["readonly"], ["readonly"], ["writeonly", "allocate"]]
+    dtypes: Any = [None, None, np.int8]
+    with np.nditer([*corners, None], ["zerosize_ok"], flags, op_dtypes=dtypes, order="K") as iterator:
         strides = iterator.operands[2].strides
     return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 

@@ -111,7 +111,9 @@ class Request:
                 f"{function}() got an unexpected keyword argument {min(unknown)!r}; the keywords are {', '.join(KEYWORDS)}"
             )
         if keywords.get("epilogue") is not None:
-            raise ValueError(f"{function}: epilogue={keywords['epilogue']!r}: fused epilogues do not exist yet; only None is taken")
+            raise ValueError(
+                f"{function}: epilogue={keywords['epilogue']!r}: fused epilogues do not exist yet; only None is taken"
+            )
         dtype, acc_dtype = keywords.get("dtype"), keywords.get("acc_dtype")
         return cls(
             engine=_read_options(function, keywords),
@@ -168,7 +170,9 @@ def _swizzle(function: str, value: Any) -> Any:
         return value
     if not isinstance(value, import_module(".swizzle", __package__).Swizzle):
         kind = ValueError if isinstance(value, str) else TypeError
-        raise kind(f'{function}: swizzle must be "auto" or a block scheduler such as fastgemm.IdentitySwizzle(3, 0), not {value!r}')
+        raise kind(
+            f'{function}: swizzle must be "auto" or a block scheduler such as fastgemm.IdentitySwizzle(3, 0), not {value!r}'
+        )
     return value
 
 
@@ -182,7 +186,9 @@ def _tile(function: str, value: Any) -> Any:
         extents = tuple(_count(function, f"tile[{i}]", extent) for i, extent in enumerate(value))
         if None not in extents:
             return kind(l1=extents)
-    raise TypeError(f"{function}: tile must be None, a fastgemm.Tile, or the extents (m, n, k) of a block, not {value!r}")
+    raise TypeError(
+        f"{function}: tile must be None, a fastgemm.Tile, or the extents (m, n, k) of a block, not {value!r}"
+    )
 
 
 DEFAULTS = Options()

@@ -69,7 +69,8 @@ def _write(call: Prepared, out: Array, options: Options) -> None:
         out[...] = 0
         return
     a, b = _converted(call.a, call.loop), _converted(call.b, call.loop)
-    direct = out.dtype == compute and out.dtype.isnative
+    # An out of the accumulator's dtype does not keep the accumulator: like numpy's, it gets the product's dtype, cast.
+    direct = out.dtype == compute == call.loop.result and out.dtype.isnative
     if direct and call.out is not None:
         direct = not (operands.overlap(out, a) or operands.overlap(out, b) or operands.overlaps_itself(out))
     target = out if direct else np.empty(problem.shape, compute)

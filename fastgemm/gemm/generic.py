@@ -27,13 +27,18 @@ _QUIET_WORK = 64**3  # multiplications below which a slow path is not worth a wa
 
 
 @njit
-def _two_rows(x, y, b, c, d):  # type: ignore[no-untyped-def]
+def _two_rows(x, y, b, c, d):
     """c += x @ b, d += y @ b, where b is a tuple (B, first row, first column)."""
     right, p, q = b
     stop = q + c.shape[0]
     whole = x.shape[0] - x.shape[0] % 4
     for k in range(0, whole, 4):
-        b0, b1, b2, b3 = right[p + k, q:stop], right[p + k + 1, q:stop], right[p + k + 2, q:stop], right[p + k + 3, q:stop]
+        b0, b1, b2, b3 = (
+            right[p + k, q:stop],
+            right[p + k + 1, q:stop],
+            right[p + k + 2, q:stop],
+            right[p + k + 3, q:stop],
+        )
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
         for j in range(c.shape[0]):
@@ -47,13 +52,18 @@ def _two_rows(x, y, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _one_row(x, b, c):  # type: ignore[no-untyped-def]
+def _one_row(x, b, c):
     """c += x @ b."""
     right, p, q = b
     stop = q + c.shape[0]
     whole = x.shape[0] - x.shape[0] % 4
     for k in range(0, whole, 4):
-        b0, b1, b2, b3 = right[p + k, q:stop], right[p + k + 1, q:stop], right[p + k + 2, q:stop], right[p + k + 3, q:stop]
+        b0, b1, b2, b3 = (
+            right[p + k, q:stop],
+            right[p + k + 1, q:stop],
+            right[p + k + 2, q:stop],
+            right[p + k + 3, q:stop],
+        )
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         for j in range(c.shape[0]):
             c[j] = c[j] + x0 * b0[j] + x1 * b1[j] + x2 * b2[j] + x3 * b3[j]
@@ -64,7 +74,7 @@ def _one_row(x, b, c):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _multiply(a, b, c, which_a, which_b, strip, depth):  # type: ignore[no-untyped-def]
+def _multiply(a, b, c, which_a, which_b, strip, depth):
     """c[s] = a[which_a[s]] @ b[which_b[s]] for unsigned integers of one width, all C-contiguous."""
     m, n, k = c.shape[1], c.shape[2], a.shape[2]
     for s in range(c.shape[0]):
@@ -81,7 +91,7 @@ def _multiply(a, b, c, which_a, which_b, strip, depth):  # type: ignore[no-untyp
 
 
 @njit
-def _multiply_bool(a, b, c, which_a, which_b):  # type: ignore[no-untyped-def]
+def _multiply_bool(a, b, c, which_a, which_b):
     """As `_multiply` for bytes that are true or false; rows of B under a false element of A are skipped."""
     for s in range(c.shape[0]):
         left, right = a[which_a[s]], b[which_b[s]]
