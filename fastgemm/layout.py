@@ -18,21 +18,19 @@ P_CORES = 12  # number of (virtual) cores
 P_START = 13  # core that takes task 0: cores are ranked (core - start) mod cores
 P_LOOPS = 14  # tasks of one batch
 P_OFFSET, P_DIRECTION = 15, 16  # swizzle band and direction
-P_SPLIT = 17  # K slices (split-K), pieces of a tail block (tail split-K), K pieces flag of others
-P_NORMAL = 18  # tasks of one batch that are whole blocks, before the split tail (tail split-K, stream-K)
-P_CUT_M, P_CUT_N = 19, 20  # pieces each block of the last round is cut into (ASWT tail split), 1 and 1 when off
-P_CUT_ROWS, P_CUT_COLS = 21, 22  # extents of such a piece, elements
-P_STAGES = 23  # L1 slots
-P_PRELOAD = 24  # tiles loaded ahead (PreloadAsync)
-P_SHUFFLE = 25  # 1: core c starts at K tile c mod Kt
-P_CALLBACK = 26  # 1: BEFORE and AFTER around every STORE
-P_GROUP = 27  # group number written into every op
-P_STAGE_A, P_STAGE_B = 28, 29  # how the host realises LOAD_A and LOAD_B: a Realised value (CACHED = copy unless held)
-P_SLOTS_B = 30  # B slots when B has its own (P_STAGE_B == CACHED)
-P_SHARED_B = 31  # 1: one B for all batches, so its tiles are held across batches
-P_EARLY = 32  # 1: stream tasks run in the round before last (stream-K)
-P_DIRECT_B = 33  # 1: each block column has its own B slot (HostPanels)
-P_SIZE = 34
+P_SPLIT = 17  # K slices of a block (split-K) or of a tail block (tail split-K)
+P_NORMAL = 18  # tasks of one batch that are whole blocks, ahead of the split tail (tail split-K, stream-K)
+P_CUT_M, P_CUT_N = 19, 20  # pieces each block of the last round is cut into (ASWT tail split)
+P_STAGES = 21  # L1 slots
+P_PRELOAD = 22  # tiles loaded ahead (PreloadAsync)
+P_SHUFFLE = 23  # 1: core c starts at K tile c mod Kt
+P_CALLBACK = 24  # 1: BEFORE and AFTER around every STORE
+P_GROUP = 25  # group number written into every op
+P_STAGE_A, P_STAGE_B = 26, 27  # how the host realises LOAD_A and LOAD_B: a Realised value (CACHED = copy unless held)
+P_SLOTS_B = 28  # B slots when B has its own (P_STAGE_B == CACHED)
+P_SHARED_B = 29  # 1: one B for all batches, so its tiles are held across batches
+P_DIRECT_B = 30  # 1: each block column has its own B slot (HostPanels)
+P_SIZE = 31
 
 # --- a piece: one contiguous K range of one block (or of a part of one), what a core multiplies and stores at once -------------
 PIECE_TASK = 0  # task number, counted through the batches

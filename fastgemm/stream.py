@@ -28,7 +28,7 @@ REALISED                of a load: COPIED into the slot, IN_PLACE (a view), CACH
 A piece with an empty K range makes no load and no MMAD; its STORE has KLEN 0 and stores zeros.
 
 Scheduler side: ``core_steps(P, core)`` and ``core_piece(P, core, step, out, at=0) -> number of pieces`` (PIECE_* fields, up
-to MAX_PIECES pieces of PIECE_SIZE numbers from out[at]).
+to MAX_PIECES pieces of PIECE_SIZE numbers from out[at]; there must be room for MAX_PIECES).
 
 Slots.  Under `staging="copy"` A and B of a tile share the slot number of the policy's ring (P_STAGES slots of one A and one B
 tile).  Under `staging="auto"` on a host A is a view and B has P_SLOTS_B slots of its own, replaced least recently used, so a
@@ -47,6 +47,8 @@ from .layout import *  # noqa: F403
 from .layout import PolicyId
 from .machines import emit, host_panels, pingpong, preload, preload_async
 from .schedule_maps import piece_of, steps_of
+from .scheduler import encode_geometry
+from .swizzle import Geometry
 from .vectors import inner, pointer
 
 if TYPE_CHECKING:
@@ -78,19 +80,13 @@ def encode(
     """
     tm, tn, tk = tile
     tk = getattr(policy, "kc", None) or tk
-    grid = tuple(-(-extent // step) for extent, step in zip(problem, (tm, tn, tk), strict=True))
-    P = np.zeros(L.P_SIZE, np.int64)
-    P[[L.P_M, L.P_N, L.P_K]] = problem
-    P[[L.P_TM, L.P_TN, L.P_TK]] = tm, tn, tk
-    P[[L.P_ROWS, L.P_COLS, L.P_KT]] = grid
-    P[[L.P_BATCH, L.P_CORES, L.P_START, L.P_GROUP, L.P_SHARED_B]] = batch, cores, start_core, group, shared_b
-    P[[L.P_OFFSET, L.P_SPLIT, L.P_CUT_M, L.P_CUT_N]] = 1
-    fields = policy.fields(host=host, reproducible=reproducible)
-    fields |= swizzle.fields(grid, problem, (tm, tn, tk), cores, batch)
-    for index, value in fields.items():
+    geometry = Geometry(problem, (tm, tn, tk), cores, batch)
+    P = encode_geometry(geometry, swizzle, start_core)
+    P[[L.P_GROUP, L.P_SHARED_B]] = group, shared_b
+    for index, value in policy.fields(host=host, reproducible=reproducible).items():
         P[index] = value
     P[L.P_DIRECT_B] = policy.id == PolicyId.HOST_PANELS
-    P[L.P_SLOTS_B] = max(1, grid[1]) if P[L.P_DIRECT_B] else slots_b or P[L.P_STAGES]
+    P[L.P_SLOTS_B] = max(1, geometry.grid[1]) if P[L.P_DIRECT_B] else slots_b or P[L.P_STAGES]
     return P
 
 
