@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["call_kernel", "call_pack", "copy_bytes", "load_i64", "on_stack", "prefetch", "store_i64"]
+__all__ = ["call_kernel", "call_pack", "copy_bytes", "load_i64", "on_stack", "prefetch", "store_i64", "words"]
 
 _I64 = ir.IntType(64)
 _POINTER = ir.PointerType()
@@ -110,3 +110,13 @@ def on_stack(typingctx, values):  # type: ignore[no-untyped-def]
         return builder.ptrtoint(block, _I64)
 
     return types.int64(types.UniTuple(types.int64, len(values))), generate
+
+
+@intrinsic
+def words(typingctx, address):  # type: ignore[no-untyped-def]
+    """The 64-bit integers at an address, to be indexed."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(arguments[0], _POINTER)
+
+    return types.CPointer(types.int64)(types.int64), generate

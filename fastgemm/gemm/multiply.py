@@ -18,7 +18,7 @@ from ..jit import njit
 from . import table as t
 from .emit_call import call_kernel, call_pack, copy_bytes, load_i64
 
-__all__ = ["copy_tile", "multiply_in_place", "multiply_packed", "pack_panels", "panel_bytes"]
+__all__ = ["copy_elements", "multiply_in_place", "multiply_packed", "pack_panels", "panel_bytes"]
 
 
 @njit
@@ -269,23 +269,26 @@ def pack_panels(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type
 
 
 @njit
-def copy_tile(table, a, a_row, a_k, swapped, target, m, k):  # type: ignore[no-untyped-def]
-    """Copy an (m x k) tile of any strides and byte order to ``target``, row-major."""
+def copy_elements(table, source, from_row, from_col, swapped, target, to_row, to_col, m, n):  # type: ignore[no-untyped-def]
+    """Copy an (m x n) matrix of any strides and byte order to one of any strides."""
     item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
     for i in range(m):
-        for j in range(k):
+        for j in range(n):
             for part in range(0, item, real):
+                to = target + i * to_row + j * to_col + part
+                at = source + i * from_row + j * from_col + part
                 if real == 4:
-                    copy_bytes(target + (i * k + j) * item + part, a + i * a_row + j * a_k + part, 4, swapped)
+                    copy_bytes(to, at, 4, swapped)
                 else:
-                    copy_bytes(target + (i * k + j) * item + part, a + i * a_row + j * a_k + part, 8, swapped)
+                    copy_bytes(to, at, 8, swapped)
 
 
 @njit
-def multiply_packed(table, a, a_row, a_k, packed, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
-    """C = or += A times a packed (k x n) B."""
+def multiply_packed(table, a, a_row, a_k, packed, width_packed, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
+    """C = or += A times the first n columns (at least: whole panels are done) of a packed (k x width_packed) B."""
     lanes, vecs, item = load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS), load_i64(table + 8 * t.ITEM)
     width = vecs * lanes
+    n = min(width_packed, -(-n // width) * width)
     edge_vecs = -(-(n % width) // lanes)
     b_k = width * item
     by_rows(table, a, a_row, a_k, packed, b_k, k * b_k, edge_vecs * lanes * item, c, c_row, m, n, k, add)

@@ -7,6 +7,7 @@ all of them.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import threading
@@ -255,3 +256,8 @@ def _fill(
         for rows in range(17):
             vector[HEIGHT + (width * 5 + vecs) * 17 + rows] = min(rows, tallest)
     return vector
+
+
+def word(table: int, offset: int) -> int:
+    """One word of the table at an address, for Python."""
+    return ctypes.c_int64.from_address(table + 8 * offset).value

@@ -1,0 +1,59 @@
+"""What ``policy="auto"`` runs: block sizes and the cut into cores, from shape, element size and threads alone (no numba here).
+
+The numbers, and how they were found (docs/performance.md):
+
+* ``kc``, the K slab: a group of eight rows of A, 8 x kc, stays in the L1 cache while B streams past, so kc is as long as that allows
+  (C is then touched least often); and the packed slab kc x N must stay in the core's share of the last-level cache.  float32
+  1152, float64 768, unless 9 MB / (N x item) is less.  At 4032: kc 576 95.9 % of the peak, 768 (12.4 MB) 93.6, 1152 (18.6 MB) 87.4.
+* B is packed in column chunks: with one thread one chunk (each further one rereads A), 4608 columns at most to bound the buffer;
+  with several threads two a thread at least, so that a core taken away by somebody else costs a chunk, not half the job.
+* ``reproducible=True`` fixes kc by the element type alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Blocking", "blocking", "slab"]
+
+# bytes of one row of a K slab, by the size of the real element
+_SLAB_ROW = {4: 4608, 8: 6144}
+_STRICT_ROW = {4: 2048, 8: 2816}
+# the packed slab's share of the last-level cache: 9 of 32 MiB (other cores, other tenants and A want theirs)
+CACHE_SHARE = 9 / 32
+_COLUMNS = 4608
+_PANEL = 48
+# rows of one multiplication, so that an interrupted product ends soon
+_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Tile and cores of the host's own policy."""
+
+    tile: tuple[int, int, int]
+    cores: int
+
+
+def _even(extent: int, most: int, step: int) -> int:
+    """The part size that cuts ``extent`` into equal parts of at most ``most``, rounded up to ``step``."""
+    parts = -(-extent // max(step, most))
+    return -(-extent // (parts * step)) * step if parts > 1 else extent
+
+
+def slab(k: int, n: int, item: int, real: int, cache: int, strict: bool) -> int:
+    """The K slab for B of n columns (the ones packed at the same time)."""
+    if strict:
+        return _even(k, _STRICT_ROW[real] // item, 8)
+    limit = min(_SLAB_ROW[real] // item, int(cache * CACHE_SHARE) // (max(1, n) * item))
+    return _even(k, max(64, limit), 8)
+
+
+def blocking(problem: tuple[int, int, int], item: int, real: int, threads: int, cache: int, strict: bool) -> Blocking:
+    """Tile and (virtual) cores for a product whose B is packed; ``cache`` is the last-level cache in bytes."""
+    m, n, k = problem
+    chunks = max(-(-n // _COLUMNS), 2 * threads if threads > 1 else 1)
+    width = _even(n, max(_PANEL, -(-n // chunks)), _PANEL)
+    kc = slab(k, min(n, _COLUMNS), item, real, cache, strict)
+    cores = -(-n // width) if threads > 1 else 1
+    return Blocking((_even(m, _ROWS, 8), width, kc), cores)

@@ -1,0 +1,341 @@
+"""Products too large, too strided or too particular for the direct path: from checked arrays to a job or a run on the pool.
+
+:func:`run` takes operands the public edge has settled (one element type, equal batch axes, no empty extent, an output that
+overlaps nothing).  Two things come out of it: a *job* (B in place, :mod:`fastgemm.gemm.job`), or a *run* of an op stream
+(:mod:`fastgemm.gemm.mainloop`) under the policy asked for, ``"auto"`` being :class:`fastgemm.HostPanels`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .. import layout as L
+from .. import stream
+from ..arch import arch as profile
+from ..options import DEFAULTS, Options
+from ..policy import HostPanels, Policy
+from ..swizzle import RowMajor
+from . import job as j
+from . import mainloop as r
+from . import pool
+from . import table as t
+from .choose import blocking, slab
+from .direct import in_place
+from .mirror import mirror
+from .multiply import copy_elements
+from .scratch import borrowed
+from .threads import resolve
+
+__all__ = ["Schedule", "run", "schedule"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Symmetric products are worth their mirror from here up.
+_SYMMETRIC_ROWS = 96
+# Runs longer than this (in multiplications) come back to Python every BUDGET, where Ctrl-C is noticed.
+_LONG_RUN = 5e10
+_BUDGET_NS = 200_000_000
+_LINE = 64
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Addresses and byte strides of one stack of products."""
+
+    a: int
+    a_row: int
+    a_k: int
+    a_batch: int
+    a_swap: bool
+    b: int
+    b_k: int
+    b_n: int
+    b_batch: int
+    b_swap: bool
+    c: int
+    c_row: int
+    c_n: int
+    c_batch: int
+    m: int
+    n: int
+    k: int
+    batch: int
+
+    @classmethod
+    def of(cls, a: Array, b: Array, out: Array) -> Operands:
+        """Of arrays with one batch axis or none."""
+        if out.ndim == 2:
+            a, b, out = a[None], b[None], out[None]
+        batch, m, n = out.shape
+        return cls(
+            a.ctypes.data, a.strides[1], a.strides[2], a.strides[0], not a.dtype.isnative,
+            b.ctypes.data, b.strides[1], b.strides[2], b.strides[0], not b.dtype.isnative,
+            out.ctypes.data, out.strides[1], out.strides[2], out.strides[0], m, n, a.shape[2], batch,
+        )  # fmt: skip
+
+    def transposed(self) -> Operands:
+        """The same products as Cᵀ = Bᵀ Aᵀ."""
+        return Operands(
+            self.b, self.b_n, self.b_k, self.b_batch, self.b_swap, self.a, self.a_k, self.a_row, self.a_batch, self.a_swap,
+            self.c, self.c_n, self.c_row, self.c_batch, self.n, self.m, self.k, self.batch,
+        )  # fmt: skip
+
+    def slice_batch(self, first: int) -> Operands:
+        return replace(
+            self,
+            a=self.a + first * self.a_batch,
+            b=self.b + first * self.b_batch,
+            c=self.c + first * self.c_batch,
+            batch=1,
+        )
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether B is A's transpose, in the same memory."""
+        same = self.a == self.b and self.m == self.n and self.a_row == self.b_n and self.a_k == self.b_k
+        return same and self.a_swap == self.b_swap and (self.batch == 1 or self.a_batch == self.b_batch)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A policy with everything it needs, as trace and executor see it."""
+
+    policy: Policy
+    swizzle: Any
+    tile: tuple[int, int, int]
+    cores: int
+    threads: int
+
+
+def run(a: Array, b: Array, out: Array, options: Options = DEFAULTS) -> None:
+    """Write the products of the stacks a (*batch, M, K) and b (*batch, K, N) to out (*batch, M, N)."""
+    for part in _collapsed(a, b, out):
+        _run_stack(Operands.of(*part), out.dtype, options)
+
+
+def _collapsed(a: Array, b: Array, out: Array) -> list[tuple[Array, Array, Array]]:
+    """The same products with at most one batch axis each: axes that can be walked with one stride are merged, the outer ones of what
+    is left are looped over."""
+    shape = list(out.shape[:-2])
+    strides = [list(x.strides[:-2]) for x in (a, b, out)]
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            for each in (shape, *strides):
+                del each[axis]
+    for axis in reversed(range(len(shape) - 1)):
+        if all(s[axis] == s[axis + 1] * shape[axis + 1] for s in strides):
+            shape[axis] *= shape[axis + 1]
+            for each in strides:
+                each[axis] = each[axis + 1]
+            for each in (shape, *strides):
+                del each[axis + 1]
+    merged = [
+        np.lib.stride_tricks.as_strided(x, (*shape, *x.shape[-2:]), (*s, *x.strides[-2:]))
+        for x, s in zip((a, b, out), strides, strict=True)
+    ]
+    if len(shape) <= 1:
+        return [(merged[0], merged[1], merged[2])]
+    return [(merged[0][at], merged[1][at], merged[2][at]) for at in np.ndindex(*shape[:-1])]
+
+
+def _oriented(x: Operands, item: int, options: Options, real: bool) -> Operands:
+    """The product or its transpose, whichever has C's rows contiguous, or reads the larger operand in place."""
+    if options.policy != "auto":
+        return x
+    rows_contiguous = x.c_n == item or x.n == 1
+    if not rows_contiguous and (x.c_row == item or x.m == 1):
+        return x.transposed()
+    if options.reproducible:
+        return x
+    if real and x.n == 1 and x.a_row == item and x.a_k != item and x.c_row == item:
+        return x.transposed()  # a column-major matrix times a vector: its columns, scaled
+    if x.m <= 32 and x.b_k == item and x.b_n != item and x.n > x.m and x.a_k == item:
+        return x.transposed()  # few rows times a transposed matrix: dot products with its rows, no copy of it
+    return x
+
+
+def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
+    item = dtype.itemsize
+    table = j.loaded(dtype)
+    real = t.ELEMENTS[dtype].real_size
+    x = _oriented(x, item, options, real == item)
+    threads = resolve(options.threads)
+    if options.policy == "auto" and options.tile is None and options.cores is None and options.swizzle == "auto":
+        if x.n == 1 and x.b_k != item and x.a_k == item and real == item and not options.reproducible:
+            _with_contiguous_column(x, dtype, options)
+            return
+        if _takes_job(x, item, real == item):
+            _run_job(x, table, item, real, threads, options.reproducible)
+            return
+        symmetric = x.symmetric and x.m >= _SYMMETRIC_ROWS and x.c_n == item
+        for i in range(x.batch):
+            one = x.slice_batch(i)
+            _run_stream(one, table, dtype, schedule((one.m, one.n, one.k), dtype, options), options, symmetric)
+            if symmetric:
+                mirror(table, one.c, one.c_row, one.m, threads)
+        return
+    _run_stream(x, table, dtype, schedule((x.m, x.n, x.k), dtype, options), options, False)
+
+
+def _with_contiguous_column(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
+    """Times a column with gaps: the column is packed, for one stack at a time."""
+    for i in range(x.batch):
+        one = x.slice_batch(i)
+        column = np.empty((one.k, 1), dtype)
+        item = dtype.itemsize
+        copy_elements(j.loaded(dtype), one.b, one.b_k, item, int(one.b_swap), column.ctypes.data, item, item, one.k, 1)
+        _run_stack(replace(one, b=column.ctypes.data, b_k=dtype.itemsize, b_n=dtype.itemsize, b_swap=False), dtype, options)
+
+
+def _takes_job(x: Operands, item: int, real: bool) -> bool:
+    """Whether the product is one of those that need no packing."""
+    if x.a_swap or x.b_swap or not (x.b_n == item or x.n == 1) or not (x.c_n == item or x.n == 1):
+        return False
+    if x.n == 1:
+        return x.k * item <= 640 * 1024 or (real and x.a_k == item and x.b_k == item)
+    return bool(in_place.py_func(x.m, x.n, x.k, x.k * x.n * item))
+
+
+def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict: bool) -> None:
+    work = x.m * x.n * x.k * x.batch
+    cut, step, shares = j.split.py_func(x.m, x.n, x.k, x.batch, threads if work > 60**3 else 1)
+    if work > 2e9:  # shares of some tens of milliseconds, for Ctrl-C
+        parts = int(work // 1e9) + 1
+        if x.batch >= parts:
+            cut, step = j.BY_BATCH, -(-x.batch // parts)
+        elif x.m >= 64:
+            cut, step = j.BY_ROWS, max(16, -(-x.m // parts // 8) * 8)
+        extent = (x.m, x.n, x.batch)[cut]
+        shares = -(-extent // step)
+    kc = slab(x.k, x.n, item, real, 0, True) if strict else x.k
+    words = np.array(
+        [
+            table, x.a, x.a_row, x.a_k, x.b, x.b_k, x.c, x.c_row, x.m, x.n, x.k, kc, x.batch, x.a_batch, x.b_batch,
+            x.c_batch, cut, step, strict,
+        ],
+        np.int64,
+    )  # fmt: skip
+    pool.run(j.run_share.address, words.ctypes.data, shares, threads)
+
+
+def schedule(problem: tuple[int, int, int], dtype: np.dtype[Any], options: Options) -> Schedule:
+    """The policy, swizzle, tile and cores that ``options`` mean for a problem on this host."""
+    threads = resolve(options.threads)
+    arch = profile(options.arch) if isinstance(options.arch, str) else options.arch
+    if options.policy == "auto" or isinstance(options.policy, HostPanels):
+        policy = options.policy if isinstance(options.policy, HostPanels) else HostPanels()
+        blocks = blocking(
+            problem, dtype.itemsize, t.ELEMENTS[dtype].real_size, threads, arch.llc_bytes, options.reproducible
+        )
+        tile = blocks.tile if options.tile is None else tuple(min(x, y) for x, y in zip(options.tile.l1, problem, strict=True))
+        cores = options.cores or blocks.cores
+        swizzle = RowMajor() if options.swizzle == "auto" else options.swizzle
+        return Schedule(policy, swizzle, tile, cores, threads)
+    return arch.schedule(problem, dtype, options, threads)
+
+
+def _run_stream(
+    x: Operands, table: int, dtype: np.dtype[Any], plan: Schedule, options: Options, symmetric: bool
+) -> None:
+    """Execute the op stream of a schedule."""
+    item = dtype.itemsize
+    policy = plan.policy
+    if (x.a_swap or (x.b_swap and getattr(policy, "pack_b", None) is False)) and not isinstance(policy, HostPanels):
+        policy = replace(policy, staging="copy")
+    p = stream.encode(
+        (x.m, x.n, x.k), plan.tile, policy=policy, swizzle=plan.swizzle, cores=plan.cores, batch=x.batch,
+        host=True, reproducible=options.reproducible, shared_b=x.b_batch == 0,
+    )  # fmt: skip
+    if x.a_swap:
+        p[L.P_STAGE_A] = L.COPIED
+    run = _Run(p, x, table, item, symmetric)
+    callbacks = (getattr(policy, "before", None), getattr(policy, "after", None))
+    with borrowed(run.bytes(plan.threads)) as memory:
+        run.place(memory, plan.threads)
+        if any(callbacks):
+            _run_with_callbacks(run, plan, callbacks)
+            return
+        run.words[r.BUDGET] = _BUDGET_NS if x.m * x.n * x.k * x.batch > _LONG_RUN else 0
+        threads = plan.threads if x.m * x.n * x.k * x.batch > 60**3 else 1
+        while True:
+            run.words[r.LEFT] = 0
+            pool.run(r.run_core.address, run.address, plan.cores, threads)
+            if not run.words[r.LEFT]:
+                return
+
+
+class _Run:
+    """The words of a run (:mod:`fastgemm.gemm.mainloop`) and the layout of its scratch memory."""
+
+    def __init__(self, p: np.ndarray, x: Operands, table: int, item: int, symmetric: bool) -> None:
+        self.p = p
+        self.cores = int(p[L.P_CORES])
+        state = stream.new_state(p).size
+        tm, tn, tk = (int(p[i]) for i in (L.P_TM, L.P_TN, L.P_TK))
+        lanes = t.word(table, t.LANES)
+        copies_a, copies_b = p[L.P_STAGE_A] == L.COPIED, p[L.P_STAGE_B] != L.IN_PLACE
+        direct = x.c_n == item or x.n == 1
+        slots_b = int(p[L.P_SLOTS_B] if p[L.P_STAGE_B] == L.CACHED else p[L.P_STAGES])
+        self.shared = bool(p[L.P_DIRECT_B]) and (self.cores == 1 or int(p[L.P_COLS]) % self.cores == 0 and _row_major(p))
+        slot_a, slot_b = _lines(tm * tk * item), _lines(-(-tn // lanes) * lanes * tk * item)
+        all_b = slots_b * slot_b if copies_b else 0
+        all_a = int(p[L.P_STAGES]) * slot_a if copies_a else 0
+        self.core_bytes = _lines(8 * (r.CORE_HEAD + state + L.OP_SIZE))
+        self.common = all_b if self.shared else 0
+        self.own = all_a + (0 if self.shared else all_b) + (0 if direct else _lines(tm * tn * item))
+        w = np.zeros(r.RUN_WORDS, np.int64)
+        w[[r.TABLE, r.P, r.P_SIZE, r.S_SIZE]] = table, p.ctypes.data, p.size, state
+        w[[r.A, r.A_ROW, r.A_K, r.A_BATCH, r.A_SWAP]] = x.a, x.a_row, x.a_k, x.a_batch, x.a_swap
+        w[[r.B, r.B_K, r.B_N, r.B_BATCH, r.B_SWAP]] = x.b, x.b_k, x.b_n, x.b_batch, x.b_swap
+        w[[r.C, r.C_ROW, r.C_N, r.C_BATCH, r.C_DIRECT]] = x.c, x.c_row, x.c_n, x.c_batch, direct
+        w[[r.CORE_BYTES, r.THREAD_BYTES, r.SLOT_A_BYTES, r.SLOT_B_BYTES]] = self.core_bytes, self.own, slot_a, slot_b
+        w[[r.SLOTS_A, r.SLOTS_B, r.ACC]] = 0, 0 if self.shared else all_a, all_a + (0 if self.shared else all_b)
+        w[[r.B_SHARED, r.SYMMETRIC]] = self.shared, symmetric
+        self.words = w
+
+    def bytes(self, threads: int) -> int:
+        """The scratch this run needs: cores' states, the packed slab or slots, the threads' own tiles."""
+        return self.cores * self.core_bytes + self.common + threads * self.own
+
+    def place(self, memory: int, threads: int) -> None:
+        """Lay the scratch out at an address; threads' parts first, or the common slab."""
+        self.words[r.SCRATCH] = memory
+        self.words[r.CORES_AT] = at = memory + self.common + threads * self.own
+        if self.shared:  # the slab lies behind the threads' own parts
+            self.words[r.SLOTS_B] = threads * self.own
+        for core in range(self.cores):
+            ctypes.memset(at + core * self.core_bytes, 0, 8)
+
+    @property
+    def address(self) -> int:
+        return int(self.words.ctypes.data)
+
+
+def _lines(size: int) -> int:
+    return -(-size // _LINE) * _LINE
+
+
+def _row_major(p: np.ndarray) -> bool:
+    return int(p[L.P_SCHEDULER]) == int(L.SchedulerId.ROW_MAJOR)
+
+
+def _run_with_callbacks(run: _Run, plan: Schedule, callbacks: tuple[Any, Any]) -> None:
+    """Execute core by core on Python threads, calling back before and after the store of every block.
+
+    The first exception of a callback ends the run and is raised; the pool stays usable.
+    """
+    state = int(run.words[r.S_SIZE])
+
+    def core_loop(core: int, thread: int) -> None:
+        at = int(run.words[r.CORES_AT]) + core * run.core_bytes + 8 * (r.CORE_HEAD + state)
+        op = np.ctypeslib.as_array((ctypes.c_int64 * L.OP_SIZE).from_address(at))
+        while (kind := r.drive(run.address, core, thread)) >= 0:
+            callback = callbacks[0] if kind == L.BEFORE else callbacks[1]
+            if callback is not None:
+                callback(core, int(op[L.TASK]), int(op[L.GROUP]), int(op[L.M]), int(op[L.N]))
+
+    pool.run_python(core_loop, plan.cores, plan.threads)
