@@ -93,11 +93,13 @@ def _host() -> dict[str, Any]:
     from . import arch
 
     features = llvm.get_host_cpu_features()
+    profile = arch("host")
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": host_name(),
         "features": [name for name in _FEATURES if features.get(name)],
-        "profile": arch("host").to_dict(),
+        "caches": {"l1d": profile.l1d, "l2": profile.l2, "last_level": profile.llc},
+        "buffers": {"l1": profile.l1, "l0a": profile.l0a, "l0b": profile.l0b, "l0c": profile.l0c},
     }
 
 
@@ -142,19 +144,30 @@ def config_text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _lines(facts: dict[str, Any], indent: str, lines: list[str]) -> None:
-    width = max((len(str(key)) for key in facts), default=0)
+def _lines(facts: dict[str, Any], indent: str, lines: list[str], *, in_bytes: bool = False) -> None:
+    width = max((len(str(key)) for key, value in facts.items() if not isinstance(value, dict)), default=0)
     for key, value in facts.items():
         if isinstance(value, dict):
             lines.append(f"{indent}{key}:" + ("" if value else " none set"))
-            _lines(value, indent + "  ", lines)
+            _lines(value, indent + "  ", lines, in_bytes=key in ("caches", "buffers"))
         else:
-            lines.append(f"{indent}{str(key):<{width}}  {_words(value)}")
+            words = _size(value) if in_bytes or key.startswith("bytes") else _words(value)
+            lines.append(f"{indent}{str(key):<{width}}  {words}")
+
+
+def _size(count: int) -> str:
+    """Bytes as a person reads them: 32 KiB, 1 MiB, 33.9 MiB."""
+    size, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.4g} {unit}"
 
 
 def _words(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(str(item) for item in value) or "none"
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "absent"}[value]
-    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
+    if value is None:
+        return "none"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

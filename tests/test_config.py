@@ -47,9 +47,21 @@ def test_config_survives_a_cache_folder_that_cannot_be(monkeypatch, tmp_path):
     assert fg.show_config(mode="dicts")["cache"]["bytes"] == 0
 
 
-def test_text_shows_nested_sections():
-    text = config.config_text({"a": {"bytes": 1234567, "on": True, "list": [1, 2]}, "b": {}, "c": None})
-    assert text.splitlines() == ["a:", "  bytes  1,234,567", "  on     yes", "  list   1 2", "b: none set", "c  absent"]
+def test_text_shows_nested_sections_and_sizes():
+    text = config.config_text(
+        {"a": {"bytes": 1 << 20, "on": True, "list": [1, 2]}, "caches": {"l1d": 32768}, "b": {}, "c": None}
+    )
+    expected = [
+        "a:",
+        "  bytes  1 MiB",
+        "  on     yes",
+        "  list   1 2",
+        "caches:",
+        "  l1d  32 KiB",
+        "b: none set",
+        "c  none",
+    ]
+    assert text.splitlines() == expected
 
 
 def test_clear_cache_removes_every_version(monkeypatch, tmp_path):
