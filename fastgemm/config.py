@@ -98,7 +98,7 @@ def _host() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": host_name(),
         "features": [name for name in _FEATURES if features.get(name)],
-        "caches": {"l1d": profile.l1d, "l2": profile.l2, "last_level": profile.llc},
+        "caches": {"l1d": profile.l1d, "l2": profile.l2, "last_level": profile.llc_bytes},
         "buffers": {"l1": profile.l1, "l0a": profile.l0a, "l0b": profile.l0b, "l0c": profile.l0c},
     }
 

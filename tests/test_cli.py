@@ -146,10 +146,11 @@ def test_info_text_and_json_agree(capsys):
 
 def test_info_can_clear_the_cache(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
-    (tmp_path / "stale").mkdir()
-    (tmp_path / "stale" / "entry.bin").write_bytes(b"x" * 123)
+    stale = tmp_path / "0123456789abcdef"
+    stale.mkdir()
+    (stale / "entry.bin").write_bytes(b"x" * 123)
     assert run_json(capsys, "info", "--clear-cache")["cleared_bytes"] == 123
-    assert not (tmp_path / "stale").exists()
+    assert not stale.exists()
 
 
 def test_trace_table_json_and_csv_hold_the_same_ops(capsys):

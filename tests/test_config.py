@@ -64,13 +64,14 @@ def test_text_shows_nested_sections_and_sizes():
     assert text.splitlines() == expected
 
 
-def test_clear_cache_removes_every_version(monkeypatch, tmp_path):
+def test_clear_cache_removes_every_version_and_nothing_else(monkeypatch, tmp_path):
     monkeypatch.setenv("FASTGEMM_CACHE_DIR", str(tmp_path))
-    for name in ("old", "new"):
+    for name in ("0123456789abcdef", "f" * 16, "somebody else's"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "entry.bin").write_bytes(b"x" * 10)
     assert fg.clear_cache() == 20
     assert fg.clear_cache() == 0
+    assert [folder.name for folder in tmp_path.iterdir()] == ["somebody else's"]
 
 
 def test_selftest_passes_here():

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the checks; 1 if one failed."""
-    from fastgemm.config import selftest
+    from fastgemm.selfcheck import selftest
 
     report = selftest(quick=args.quick, callers=args.callers, progress=progress)
     progress("")

@@ -84,8 +84,11 @@ def parse_tile(text: str) -> Any:
 
     outer, slash, inner = text.partition("/")
     m, n, k = _extents(outer, 3, "tile")
-    k0 = int(inner) if slash and inner.isdigit() else k
-    return fastgemm.Tile(l1=(m, n, k), l0=(m, n, k0))
+    if not slash:
+        return fastgemm.Tile(l1=(m, n, k))
+    if not inner.isdigit() or int(inner) < 1:
+        raise ValueError(f"tile {text!r}: the K extent of the L0 tile after the slash is not a positive integer")
+    return fastgemm.Tile(l1=(m, n, k), l0=(m, n, int(inner)))
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
