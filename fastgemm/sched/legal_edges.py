@@ -3,8 +3,8 @@
 An edge that would close a cycle is refused, the others are taken, in the order given, as a compiler does that asks
 "can this edge be added?" before each one.  Asking one by one is quadratic; here all candidates are laid over the graph at
 once and the result is sorted topologically.  If that succeeds every candidate is legal, whatever the order.  If not, only
-candidates between nodes that lie on or between cycles are asked one by one, with a search that stays inside that core.
-Nothing is written to the graph while this goes on.
+candidates between nodes that lie on or between cycles are asked one by one, with searches that stay inside that core and
+between the two ends in a topological order of it.  Nothing is written to the graph while this goes on.
 """
 
 from __future__ import annotations
@@ -73,55 +73,125 @@ def _peel(n, succ_start, succ, start, member, targets, alive):
 
 
 @njit
-def _peel_sinks(n, succ_start, succ, start, member, targets, alive):
-    """The same from the other side: remove nodes that reach no live cycle."""
-    changed = True
-    while changed:
-        changed = False
-        for node in range(n - 1, -1, -1):
-            if not alive[node]:
-                continue
-            leads_on = False
-            for e in range(succ_start[node], succ_start[node + 1]):
-                if alive[succ[e]]:
-                    leads_on = True
-                    break
-            if not leads_on:
-                for k in range(start[node], start[node + 1]):
-                    if alive[targets[member[k]]]:
-                        leads_on = True
-                        break
-            if not leads_on:
-                alive[node] = False
-                changed = True
+def _predecessors(n, succ_start, succ):
+    """CSR of predecessors."""
+    start = np.zeros(n + 1, np.int64)
+    for target in succ:
+        start[target + 1] += 1
+    for node in range(n):
+        start[node + 1] += start[node]
+    fill = start[:n].copy()
+    pred = np.empty(succ.size, np.int64)
+    for node in range(n):
+        for e in range(succ_start[node], succ_start[node + 1]):
+            pred[fill[succ[e]]] = node
+            fill[succ[e]] += 1
+    return start, pred
 
 
 @njit
-def _reaches(source, goal, succ_start, succ, first, following, targets, alive, stamp, mark, stack):
-    """Is ``goal`` reachable from ``source`` inside the live core, over graph edges and candidates taken so far?"""
-    stack[0] = source
-    top = 1
-    stamp[source] = mark
-    while top > 0:
-        top -= 1
-        node = stack[top]
-        if node == goal:
-            return True
+def _base_order(n, succ_start, succ, alive):
+    """Place of every live node in a topological order of the graph without candidates: program order if it is one."""
+    degree = np.zeros(n, np.int64)
+    place = np.full(n, -1, np.int64)
+    forward = True
+    for node in range(n):
+        if alive[node]:
+            place[node] = node
+            for e in range(succ_start[node], succ_start[node + 1]):
+                degree[succ[e]] += 1
+                forward &= succ[e] > node
+    if forward:
+        return place
+    queue = np.empty(n, np.int64)
+    filled = done = 0
+    for node in range(n):
+        if alive[node] and degree[node] == 0:
+            queue[filled] = node
+            filled += 1
+    while done < filled:
+        node = queue[done]
+        place[node] = done
+        done += 1
         for e in range(succ_start[node], succ_start[node + 1]):
-            other = succ[e]
-            if alive[other] and stamp[other] != mark:
+            degree[succ[e]] -= 1
+            if degree[succ[e]] == 0 and alive[succ[e]]:
+                queue[filled] = succ[e]
+                filled += 1
+    return place
+
+
+@njit
+def _reach(begin, low, high, edges, extra, place, stamp, mark, found):
+    """Live nodes with places from ``low`` to ``high`` reachable from ``begin`` (itself included): how many are in ``found``."""
+    start, neighbour = edges
+    first, following, other_end = extra
+    found[0] = begin
+    stamp[begin] = mark
+    count, done = 1, 0
+    while done < count:
+        node = found[done]
+        done += 1
+        for e in range(start[node], start[node + 1]):
+            other = neighbour[e]
+            if low <= place[other] <= high and stamp[other] != mark:
                 stamp[other] = mark
-                stack[top] = other
-                top += 1
+                found[count] = other
+                count += 1
         k = first[node]
         while k >= 0:
-            other = targets[k]
-            if alive[other] and stamp[other] != mark:
+            other = other_end[k]
+            if low <= place[other] <= high and stamp[other] != mark:
                 stamp[other] = mark
-                stack[top] = other
-                top += 1
+                found[count] = other
+                count += 1
             k = following[k]
-    return False
+    return count
+
+
+@njit
+def _move(ahead, behind, place):
+    """Give the nodes of ``ahead`` the lower and those of ``behind`` the higher of the places both hold now."""
+    slots = np.sort(np.concatenate((place[ahead], place[behind])))
+    ahead = ahead[np.argsort(place[ahead])]
+    behind = behind[np.argsort(place[behind])]
+    for k in range(ahead.size):
+        place[ahead[k]] = slots[k]
+    for k in range(behind.size):
+        place[behind[k]] = slots[ahead.size + k]
+
+
+@njit
+def _one_by_one(n, succ_start, succ, alive, sources, targets, verdict):
+    """Test the candidates inside the core in order, keeping a topological order of it up to date (Pearce and Kelly, 2006).
+
+    A candidate that points forward in the order is legal at once; any other costs a search of the stretch between its ends.
+    """
+    place = _base_order(n, succ_start, succ, alive)
+    pred_start, pred = _predecessors(n, succ_start, succ)
+    stamp = np.full(n, -1, np.int64)
+    forward = np.empty(n, np.int64)
+    backward = np.empty(n, np.int64)
+    out_first, in_first = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    out_next, in_next = np.full(sources.size, -1, np.int64), np.full(sources.size, -1, np.int64)
+    for number in range(sources.size):
+        source, target = sources[number], targets[number]
+        if source == target:
+            verdict[number] = CYCLE
+        if source == target or not (alive[source] and alive[target]):
+            continue
+        low, high = place[target], place[source]
+        if high > low:
+            outgoing = (out_first, out_next, targets)
+            ahead = _reach(target, low, high, (succ_start, succ), outgoing, place, stamp, 2 * number, forward)
+            if stamp[source] == 2 * number:
+                verdict[number] = CYCLE
+                continue
+            incoming = (in_first, in_next, sources)
+            behind = _reach(source, low, high, (pred_start, pred), incoming, place, stamp, 2 * number + 1, backward)
+            _move(backward[:behind].copy(), forward[:ahead].copy(), place)
+        out_next[number], out_first[source] = out_first[source], number
+        in_next[number], in_first[target] = in_first[target], number
 
 
 @njit
@@ -135,21 +205,10 @@ def admit(n, succ_start, succ, artificial, edge_latency, sources, targets, laten
     start, member = _by_source(n, sources)
     alive = np.ones(n, np.bool_)
     if _peel(n, succ_start, succ, start, member, targets, alive) > 0:
-        _peel_sinks(n, succ_start, succ, start, member, targets, alive)
-        first = np.full(n, -1, np.int64)
-        following = np.full(sources.size, -1, np.int64)
-        stamp = np.full(n, -1, np.int64)
-        stack = np.empty(n + 1, np.int64)
-        for number in range(sources.size):
-            source, target = sources[number], targets[number]
-            if source == target:
-                verdict[number] = CYCLE
-            elif alive[source] and alive[target]:
-                if _reaches(target, source, succ_start, succ, first, following, targets, alive, stamp, number, stack):
-                    verdict[number] = CYCLE
-                else:
-                    following[number] = first[source]
-                    first[source] = number
+        back_start, back = _predecessors(n, succ_start, succ)
+        into, into_member = _by_source(n, targets)
+        _peel(n, back_start, back, into, into_member, sources, alive)
+        _one_by_one(n, succ_start, succ, alive, sources, targets, verdict)
     for number in range(sources.size):
         if verdict[number] == TAKEN:
             source = sources[number]

@@ -78,7 +78,7 @@ def make_fragments(order, register, registers, first, last, latest, wmma_latency
     for k in range(order.size):
         load = order[k]
         f = of_register[register[load]]
-        if f < 0:
+        if f < 0 or first[load] > table[f, 2]:  # a register loaded again after its last use holds a new fragment
             f = count
             count += 1
             of_register[register[load]] = f
