@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -98,13 +99,20 @@ class Request:
     acc_dtype: np.dtype[Any] | None = None
     casting: str = "same_kind"
     order: str | None = "K"
-    axes: list[Any] | None = None
+    axes: list[Any] | None = field(default=None, hash=False)
 
     @classmethod
     def read(cls, function: str, keywords: Mapping[str, Any]) -> Request:
         """The request of these keywords; `function` is named where one is unknown."""
         if not keywords:
             return DEFAULT_REQUEST
+        key = (function, *[(name, value, value.__class__) for name, value in keywords.items()])
+        if all(entry[2] in _PLAIN for entry in key[1:]):
+            return _read_once(key)
+        return cls._read(function, keywords)
+
+    @classmethod
+    def _read(cls, function: str, keywords: Mapping[str, Any]) -> Request:
         unknown = keywords.keys() - KEYWORDS.keys()
         if unknown:
             raise TypeError(
@@ -123,6 +131,16 @@ class Request:
             order=keywords.get("order", "K"),
             axes=keywords.get("axes"),
         )
+
+
+# Keywords of these types only are read once for all calls that give the same; objects with state of their own never are, and
+# nothing a caller made is kept alive.
+_PLAIN = frozenset((bool, int, str, type, type(None)))
+
+
+@lru_cache(maxsize=512)
+def _read_once(key: tuple[Any, ...]) -> Request:
+    return Request._read(key[0], {name: value for name, value, _ in key[1:]})
 
 
 def _read_options(function: str, keywords: Mapping[str, Any]) -> Options:

@@ -6,6 +6,8 @@ reaches the engine then has one dtype, equal batch axes, no empty extent, and an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,11 +86,16 @@ def _write(call: Prepared, out: Array, options: Options) -> None:
         _round(target, call.loop.result, out)
 
 
+@cache
+def _engine() -> Callable[[Array, Array, Array, Options], None]:
+    from .gemm.engine import run
+
+    return run
+
+
 def _run(a: Array, b: Array, out: Array, options: Options) -> None:
     if out.dtype in ENGINE:
-        from .gemm import engine
-
-        engine.run(a, b, out, options)
+        _engine()(a, b, out, options)
     else:
         from .gemm import generic
 
@@ -100,7 +107,7 @@ def _converted(array: Array, loop: Loop) -> Array:
 
     It takes its value in the loop's dtype first, as numpy's would, so float64 operands under ``dtype=float16`` are rounded to it.
     """
-    if array.dtype.newbyteorder("=") == loop.compute:
+    if array.dtype == loop.compute or array.dtype.newbyteorder("=") == loop.compute:
         return array
     shape = array.shape
     if 0 in array.strides:  # convert what a broadcast view repeats once, and repeat the converted
