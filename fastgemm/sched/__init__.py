@@ -5,19 +5,21 @@ Names resolve on first use, so that importing the package compiles nothing.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 # public name -> module that defines it
 _NAMES = {
     "Dag": "dag",
-    **dict.fromkeys(["DagError", "EdgeKind", "Flag", "Flavor", "OperandKind"], "model"),
+    **dict.fromkeys(["DagError", "EdgeKind", "Flag", "Flavor", "OperandKind", "Reason"], "model"),
     **dict.fromkeys(["Machine", "machine", "machines"], "machine"),
     **dict.fromkeys(["Region", "read_corpus"], "corpus"),
-    **dict.fromkeys(["Schedule", "schedule"], "schedule"),
-    **dict.fromkeys(["Profile", "profile", "profiles", "rungs"], "profiles"),
-    **dict.fromkeys(["Replay", "replay"], "replay"),
-    **dict.fromkeys(["Batch", "schedule_batch"], "batch"),
+    **dict.fromkeys(["Schedule", "schedule"], "scheduling"),
+    **dict.fromkeys(["Profile", "profile", "profiles", "rungs"], "ladders"),
+    **dict.fromkeys(["Replay", "replay"], "replaying"),
+    **dict.fromkeys(["Batch", "schedule_batch"], "batching"),
     **dict.fromkeys(["load", "save"], "files"),
     **dict.fromkeys(["mutate", "mutations"], "mutation"),
     **dict.fromkeys(["Evaluation", "evaluate"], "evaluation"),
@@ -48,3 +50,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps `fastgemm.sched.machine` the public function once the module of the same name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _NAMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

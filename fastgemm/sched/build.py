@@ -50,7 +50,10 @@ def dag_from_arrays(
     operand_columns = _sorted_operands(operands, n)
     size, vector, ids = _register_table(registers, operand_columns[1], operand_columns[2])
     live_in, live_out = (_pairs(region.pop(name, ((), ()))) for name in ("live_in", "live_out"))
-    exits = [np.asarray(x, dtype=t) for x, t in zip(region.pop("exits", ((), (), ())), (np.int32, np.int8, np.int32), strict=True)]
+    exits = [
+        np.asarray(x, dtype=t)
+        for x, t in zip(region.pop("exits", ((), (), ())), (np.int32, np.int8, np.int32), strict=True)
+    ]
     columns = _node_columns(tuple(opcodes), code, operand_columns, vector, model, unknown_opcode, region)
     depth, height = region.pop("depth", None), region.pop("height", None)
     empty = np.zeros(n, dtype=np.int32)
@@ -61,9 +64,13 @@ def dag_from_arrays(
         **columns,
         depth=empty if depth is None else np.asarray(depth, dtype=np.int32),
         height=empty if height is None else np.asarray(height, dtype=np.int32),
-        **dict(zip(("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register"), edge_columns, strict=True)),
         **dict(
-            zip(("operand_start", "operand_register", "operand_lanes", "operand_kind"), operand_columns[:4], strict=True)
+            zip(("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register"), edge_columns, strict=True)
+        ),
+        **dict(
+            zip(
+                ("operand_start", "operand_register", "operand_lanes", "operand_kind"), operand_columns[:4], strict=True
+            )
         ),
         register_id=ids,
         register_size=size,
@@ -223,7 +230,9 @@ def _facts_of(
     return facts, 2 * code.astype(np.int64) + touches_vector
 
 
-def _copy_registers(facts: list[Facts], pick: NDArray[np.int64], operands: tuple[NDArray[Any], ...]) -> NDArray[np.int16]:
+def _copy_registers(
+    facts: list[Facts], pick: NDArray[np.int64], operands: tuple[NDArray[Any], ...]
+) -> NDArray[np.int16]:
     copies = np.array([bool(fact.flags & Flag.COPY) for fact in facts], dtype=np.bool_)[pick]
     _, _, lanes, kind, node = operands
     reads = copies[node] & ~is_definition(kind)
@@ -241,7 +250,9 @@ def _scalar_flags(
     vector: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
     """READS_SGPR and WRITES_SGPR of vector ops that touch virtual scalar registers (COPY never counts)."""
-    is_vector_op = np.array([name.startswith("V_") for name in names], dtype=np.bool_)[code] & (flavor <= int(Flavor.VALUN))
+    is_vector_op = np.array([name.startswith("V_") for name in names], dtype=np.bool_)[code] & (
+        flavor <= int(Flavor.VALUN)
+    )
     _, register, _, kind, node = operands
     scalar = is_vector_op[node] & ~vector[register]
     flags = np.zeros(code.size, dtype=np.int32)
@@ -308,7 +319,12 @@ def build_dag(
         **live,
         **region,
     )
-    dag = base.replace(**{name: np.where(given, value, getattr(base, name)).astype(getattr(base, name).dtype) for name, (given, value) in columns.items()})
+    dag = base.replace(
+        **{
+            name: np.where(given, value, getattr(base, name)).astype(getattr(base, name).dtype)
+            for name, (given, value) in columns.items()
+        }
+    )
     return _with_python_edges(dag, edges or (), number)
 
 

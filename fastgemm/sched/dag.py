@@ -180,6 +180,13 @@ class Dag:
         order = np.argsort(self.edge_target, kind="stable").astype(np.int32)
         return _starts(self.edge_target, self.n), order
 
+    @cached_property
+    def packed(self) -> NDArray[np.int32]:
+        """The DAG as one int32 vector, as the jitted scheduler reads it."""
+        from .packing import pack
+
+        return pack(self)
+
     def opcode_name(self, node: int) -> str:
         """Opcode of a node."""
         return self.opcodes[self.opcode[node]]

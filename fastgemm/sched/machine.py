@@ -160,7 +160,9 @@ def _merged(data: dict[str, Any], folder: Path | None) -> dict[str, Any]:
 def _packaged(name: str) -> dict[str, Any]:
     source = files(__package__) / "machines" / f"{name}.json"
     if not source.is_file():
-        raise DagError(f"no machine called {name!r}; there are {', '.join(machines())} (Machine.load reads your own file)")
+        raise DagError(
+            f"no machine called {name!r}; there are {', '.join(machines())} (Machine.load reads your own file)"
+        )
     result: dict[str, Any] = json.loads(source.read_text())
     return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-__all__ = ["DagError", "EdgeKind", "Flag", "Flavor", "OperandKind", "parse_edge_kind", "parse_flavor"]
+__all__ = ["DagError", "EdgeKind", "Flag", "Flavor", "OperandKind", "Reason", "parse_edge_kind", "parse_flavor"]
 
 
 class DagError(ValueError):
@@ -103,3 +103,61 @@ class Flag(IntFlag):
     COPY_FROM_PHYS = 64
     COPY_TO_PHYS = 128
     IMM_TO_PHYS = 256
+
+
+class Reason(IntEnum):
+    """Why a pick was made, as the compiler prints it.
+
+    The first group is a candidate's own reason; a smaller one is stronger and replaces a weaker one when its holder defends.
+    From `EFFECTIVE_STALL` on the reason belongs to the pick: the last comparison so decided is the one printed, even if its
+    winner lost later.
+    """
+
+    ONLY_CHOICE = 0
+    PHYS_REG = 1
+    REG_EXCESS = 2
+    REG_CRITICAL = 3
+    STALL = 4
+    CLUSTER = 5
+    WEAK = 6
+    ORDER = 7
+    FIRST = 8
+    EFFECTIVE_STALL = 9
+    MEMORY_PIPELINE = 10
+    COEXEC_SLOT = 11
+    SHADOW_MIX = 12
+    CRIT_RESOURCE = 13
+    CRIT_RESOURCE_DEP = 14
+
+    @property
+    def label(self) -> str | None:
+        """The compiler's spelling; None where nothing was compared."""
+        return _REASON_LABELS[self]
+
+
+_REASON_LABELS = (
+    None,
+    "PHYS-REG",
+    "REG-EXCESS",
+    "REG-CRIT",
+    "STALL",
+    "CLUSTER",
+    "WEAK",
+    "ORDER",
+    "FIRST",
+    "Stall",
+    "MemoryPipeline",
+    "CoexecSlot",
+    "ShadowMix",
+    "CritResource",
+    "CritResourceDep",
+)
+_REASONS = {label: Reason(i) for i, label in enumerate(_REASON_LABELS)}
+
+
+def parse_reason(label: str | None) -> Reason:
+    """A reason from the compiler's spelling."""
+    try:
+        return _REASONS[label]
+    except KeyError:
+        raise DagError(f"reason {label!r} is none of {', '.join(str(x) for x in _REASON_LABELS)}") from None

@@ -1,0 +1,341 @@
+"""The pick loop: set up a region, choose, commit, write down (jitted; Python enters at `run_batch` and `replay_region`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..jit import njit
+from ..vectors import inner, pointer
+from . import layout as L
+from .hazards import advance, hazard, issue, release, release_pending, settle, take
+from .model import EdgeKind, Flag, Flavor, Reason
+from .native import State, at_address, shifted
+from .pressure import commit_registers, open_gate, set_up_registers
+from .rungs import compare, features, stall
+from .units import count_issue, set_up_units
+from .windows import note_commit, set_up_windows
+
+__all__ = ["run_batch", "work_size"]
+
+_WMMA, _VALU1, _VALUN, _DS, _FENCE = (
+    int(Flavor.WMMA), int(Flavor.VALU1), int(Flavor.VALUN), int(Flavor.DS), int(Flavor.FENCE))  # fmt: skip
+_LOAD = int(Flag.LOAD)
+_FIRST, _ORDER, _SHARED_REASONS = int(Reason.FIRST), int(Reason.ORDER), int(Reason.EFFECTIVE_STALL)
+
+
+@inner
+def lay_work(c, header, limit):  # type: ignore[no-untyped-def]
+    """Positions of the sections in the work vector; returns its size."""
+    nodes = header[L.H_NODES]
+    at = nodes * L.LIVE
+    c[L.W_AVAILABLE] = at
+    at += limit + 1
+    c[L.W_PENDING] = at
+    at += nodes + 1
+    c[L.W_MEMBERS] = at
+    at += nodes
+    c[L.W_ORDERED] = at
+    at += nodes
+    c[L.W_WMMA] = at
+    at += header[L.H_WMMA]
+    c[L.W_DS] = at
+    at += header[L.H_DS]
+    c[L.W_READERS] = at
+    at += header[L.H_VALUES]
+    c[L.W_CELLS] = at
+    at += header[L.H_CELLS]
+    c[L.W_SLICES] = at if header[L.H_LOOP] else -1
+    at += header[L.H_SLICES]
+    c[L.W_REGISTERS] = at
+    at += 3 * header[L.H_REGISTERS]
+    c[L.W_SEARCH] = at
+    at += nodes + 1
+    c[L.W_LOOK] = at
+    at += 18
+    c[L.W_FLOW] = at
+    at += 32 * 32 + 64 + 256
+    c[L.W_VALUES] = header[L.H_VALUE_AT]
+    c[L.W_SLICE_FLAGS] = header[L.H_SLICE_AT]
+    c[L.W_SOFT] = header[L.H_SOFT_AT]
+    return at
+
+
+@inner
+def set_up(s, header):  # type: ignore[no-untyped-def]
+    """Fresh state of a region: counts, units, registers, windows, roots."""
+    c, node, live, work = s.c, s.node, s.live, s.work
+    nodes = header[L.H_NODES]
+    logging = c[L.C_LOGGING]
+    for i in range(L.W_AVAILABLE):
+        c[i] = 0
+    c[L.C_LOGGING] = logging
+    for group in range(L.GROUPS):
+        c[L.C_WAIT + group] = 0
+    c[L.C_WINDOW] = c[L.C_CLUSTER] = -1
+    c[L.C_STALE], c[L.C_NODES] = 0, nodes
+    for n in range(nodes):
+        row = n * L.LIVE
+        live[row + L.READY] = 0
+        live[row + L.OPEN] = node[(n + 1) * L.NODE + L.PRED] - node[n * L.NODE + L.PRED]
+        live[row + L.MARK] = live[row + L.LOOK] = live[row + L.STAMP] = live[row + L.SOFT] = 0
+        live[row + L.RAW_SEEN] = -1
+    if c[L.W_SOFT] > 0:
+        for k in range(node[c[L.W_SOFT]], node[c[L.W_SOFT] + nodes]):
+            if node[c[L.W_SOFT] + k] & 1 == 0:
+                live[(node[c[L.W_SOFT] + k] >> 1) * L.LIVE + L.SOFT] += 1
+    set_up_units(s, nodes)
+    set_up_registers(s, header[L.H_VALUES], header[L.H_LIVE_IN], header[L.H_CELLS])
+    if header[L.H_LOOP] != 0:
+        for i in range(header[L.H_SLICES]):
+            work[c[L.W_SLICES] + i] = -1
+    for i in range(3 * header[L.H_REGISTERS]):
+        work[c[L.W_REGISTERS] + i] = -1
+    for i in range(18):
+        work[c[L.W_LOOK] + i] = -1 if i < 16 else 0
+    if s.model[L.M_EXPOSURE] != 0:
+        set_up_windows(s, nodes)
+    for n in range(nodes):
+        if live[n * L.LIVE + L.OPEN] == 0:
+            release(s, n)
+    c[L.C_STALE] = 1
+
+
+@inner
+def prepare_pick(s, header):  # type: ignore[no-untyped-def]
+    """What is constant during one pick."""
+    c, unit = s.c, s.unit
+    open_gate(s, header)
+    c[L.C_SORTED] = c[L.C_MARKED] = c[L.C_TARGETED] = 0
+    c[L.C_NEAR_VALU] = c[L.C_NEAR_DS] = -1
+    stalls = s.model[L.M_STALLS]
+    ds, fence = _DS * L.UNIT, _FENCE * L.UNIT
+    c[L.C_FIFO] = c[L.C_FENCE] = 0
+    issued = unit[ds + L.U_ISSUED]
+    entries = s.model[L.M_DS_BUFFER]
+    if (stalls >> L.K_FIFO) & 1 and entries > 0 and issued >= entries:
+        c[L.C_FIFO] = unit[ds + L.U_BUFFER] + s.work[c[L.W_DS] + issued - entries] - c[L.C_CYCLE]
+    if (stalls >> L.K_FENCE) & 1 and issued > 0 and unit[ds + L.U_LAST_READY] >= unit[fence + L.U_LAST_READY]:
+        c[L.C_FENCE] = unit[ds + L.U_LAST_READY] + unit[ds + L.U_LAST_CYCLES] - c[L.C_CYCLE]
+
+
+@inner
+def log_queues(s):  # type: ignore[no-untyped-def]
+    """Open the record of a pick: -1, its number, the cycle, the lengths of both queues, their nodes."""
+    c = s.c
+    at = c[L.C_LOGGED]
+    c[L.C_LOGGED] += 5 + c[L.C_AVAILABLE] + c[L.C_PENDING]
+    if c[L.C_LOGGING] == 0:
+        return
+    s.log[at], s.log[at + 1], s.log[at + 2] = -1, c[L.C_PICKS], c[L.C_CYCLE]
+    s.log[at + 3], s.log[at + 4] = c[L.C_AVAILABLE], c[L.C_PENDING]
+    at += 5
+    for queue in range(2):
+        for i in range(c[L.C_AVAILABLE + queue]):
+            s.log[at] = s.work[c[L.W_AVAILABLE + queue] + i]
+            at += 1
+
+
+@inner
+def log_comparison(s, champion, challenger, decided):  # type: ignore[no-untyped-def]
+    """Add a comparison to the record of a pick: both nodes and the signed reason."""
+    c = s.c
+    at = c[L.C_LOGGED]
+    c[L.C_LOGGED] += 3
+    if c[L.C_LOGGING] != 0:
+        s.log[at], s.log[at + 1], s.log[at + 2] = champion, challenger, decided
+
+
+@inner
+def choose(s, header):  # type: ignore[no-untyped-def]
+    """Compare all candidates; the winner's place and the printed reason go to the scalars."""
+    c, work = s.c, s.work
+    c[L.C_PLACE] = c[L.C_FROM_PENDING] = c[L.C_REASON] = 0
+    champion = work[c[L.W_AVAILABLE]]
+    log_queues(s)
+    if c[L.C_AVAILABLE] == 1 and c[L.C_PENDING] == 0:
+        return champion
+    features(s, champion, L.C_CHAMPION, header)
+    own, shared = _FIRST, 0
+    for i in range(1, c[L.C_AVAILABLE] + c[L.C_PENDING]):
+        pending = i >= c[L.C_AVAILABLE]
+        place = i - c[L.C_AVAILABLE] if pending else i
+        challenger = work[c[L.W_PENDING if pending else L.W_AVAILABLE] + place]
+        features(s, challenger, L.C_CHALLENGER, header)
+        decided = compare(s, champion, challenger)
+        log_comparison(s, champion, challenger, decided)
+        reason = abs(decided)
+        if reason >= _SHARED_REASONS:
+            shared = reason
+        if decided > 0:
+            champion, own = challenger, reason
+            c[L.C_PLACE], c[L.C_FROM_PENDING] = place, 1 if pending else 0
+            for k in range(L.FEATURES):
+                c[L.C_CHAMPION + k] = c[L.C_CHALLENGER + k]
+        elif decided < 0 and reason < own:
+            own = reason
+    c[L.C_REASON] = shared if shared != 0 else own
+    return champion
+
+
+@inner
+def remove(s, n, place, pending):  # type: ignore[no-untyped-def]
+    """Take the pick out of its queue; a pending one first waits until it may issue."""
+    c = s.c
+    if not pending:
+        take(s, L.W_AVAILABLE, L.C_AVAILABLE, place)
+        return
+    if s.live[n * L.LIVE + L.READY] > c[L.C_CYCLE]:
+        advance(s, s.live[n * L.LIVE + L.READY])
+    while hazard(s, n):
+        advance(s, c[L.C_CYCLE] + 1)
+    release_pending(s)
+    for queue in range(2):
+        for i in range(c[L.C_AVAILABLE + queue]):
+            if s.work[c[L.W_AVAILABLE + queue] + i] == n:
+                take(s, L.W_AVAILABLE + queue, L.C_AVAILABLE + queue, i)
+                return
+
+
+@inner
+def _note_issued(s, n, ready):  # type: ignore[no-untyped-def]
+    """Issue lists: ready cycles of matrix ops and DS, of the last op of every unit."""
+    flavor = s.node[n * L.NODE + L.FLAVOR]
+    base = flavor * L.UNIT
+    s.unit[base + L.U_LAST_READY] = ready
+    s.unit[base + L.U_LAST_CYCLES] = s.node[n * L.NODE + L.UNIT_CYCLES]
+    if flavor == _WMMA:
+        s.work[s.c[L.W_WMMA] + s.unit[base + L.U_ISSUED] - 1] = ready
+    elif flavor == _DS:
+        s.work[s.c[L.W_DS] + s.unit[base + L.U_ISSUED] - 1] = ready
+
+
+@inner
+def _note_reads(s, n, ready):  # type: ignore[no-untyped-def]
+    """Write-after-read bounds per register, and when loop-carried slices are first read."""
+    c, node, work = s.c, s.node, s.work
+    flavor = node[n * L.NODE + L.FLAVOR]
+    column = 0 if flavor == _WMMA else (1 if flavor == _VALU1 else (2 if flavor == _VALUN else -1))
+    if column < 0 and c[L.W_SLICES] < 0:
+        return
+    bound = ready + 4 * node[n * L.NODE + L.UNIT_CYCLES]
+    for k in range(node[n * L.NODE + L.READ], node[(n + 1) * L.NODE + L.READ]):
+        value = c[L.W_VALUES] + node[k] * L.VALUE
+        if column >= 0:
+            work[c[L.W_REGISTERS] + 3 * node[value + L.V_REGISTER] + column] = bound
+        if c[L.W_SLICES] >= 0:
+            part = node[value + L.V_SLICE]
+            if node[c[L.W_SLICE_FLAGS] + part] != 0 and work[c[L.W_SLICES] + part] < 0:
+                work[c[L.W_SLICES] + part] = c[L.C_PICKS]
+
+
+@inner
+def _note_soft(s, n):  # type: ignore[no-untyped-def]
+    """Weak predecessors count down, a cluster edge names the node that should follow."""
+    c, node = s.c, s.node
+    c[L.C_CLUSTER] = -1
+    for k in range(node[c[L.W_SOFT] + n], node[c[L.W_SOFT] + n + 1]):
+        target = node[c[L.W_SOFT] + k]
+        if target & 1:
+            c[L.C_CLUSTER] = target >> 1
+        else:
+            s.live[(target >> 1) * L.LIVE + L.SOFT] -= 1
+
+
+@inner
+def commit(s, n):  # type: ignore[no-untyped-def]
+    """Schedule a node that was taken out of its queue. The order of these steps decides cycles."""
+    c, node, live = s.c, s.node, s.live
+    row = n * L.NODE
+    live[n * L.LIVE + L.OPEN] = -1
+    counted = count_issue(s, n)
+    if s.model[L.M_EXPOSURE] != 0:
+        note_commit(s, n)
+    commit_registers(s, n)
+    ready = max(live[n * L.LIVE + L.READY], c[L.C_CYCLE])
+    live[n * L.LIVE + L.READY] = ready
+    if counted:
+        _note_issued(s, n, ready)
+    _note_reads(s, n, ready)
+    if c[L.W_SOFT] > 0:
+        _note_soft(s, n)
+    following = ready
+    if node[row + L.MATRIX] >= 0:
+        following = max(following, c[L.C_RESERVED])
+        c[L.C_RESERVED] = following + node[row + L.MATRIX]
+    if following > c[L.C_CYCLE]:
+        advance(s, following)
+    issue(s, n)
+    c[L.C_UOPS] += node[row + L.UOPS]
+    while c[L.C_UOPS] >= 1:
+        following += 1
+        advance(s, following)
+    for k in range(node[row + L.SUCC], node[row + L.NODE + L.SUCC], 2):
+        target = node[k] * L.LIVE
+        live[target + L.READY] = max(live[target + L.READY], ready + node[k + 1])
+        live[target + L.OPEN] -= 1
+        if live[target + L.OPEN] == 0:
+            release(s, node[k])
+    c[L.C_PICKS] += 1
+    c[L.C_STALE] = 1
+
+
+@inner
+def write_pick(s, n, out):  # type: ignore[no-untyped-def]
+    """The pick as it stands after its commit, except what was noted before."""
+    c = s.c
+    out[L.O_NODE] = n
+    out[L.O_READY] = s.live[n * L.LIVE + L.READY]
+    out[L.O_REASON] = c[L.C_REASON]
+    out[L.O_VGPR] = c[L.C_VGPR]
+    out[L.O_SGPR] = c[L.C_SGPR]
+
+
+@inner
+def schedule_region(s, header, out):  # type: ignore[no-untyped-def]
+    """Schedule one region freely; one row of `OUT` words per pick."""
+    c = s.c
+    set_up(s, header)
+    for pick in range(header[L.H_NODES]):
+        row = shifted(out, pick * L.OUT)
+        settle(s)
+        prepare_pick(s, header)
+        row[L.O_AVAILABLE], row[L.O_PENDING] = c[L.C_AVAILABLE], c[L.C_PENDING]
+        n = choose(s, header)
+        waited = stall(s, n)
+        row[L.O_STALL], row[L.O_WAIT] = waited & 15, waited >> 4
+        remove(s, n, c[L.C_PLACE], c[L.C_FROM_PENDING] != 0)
+        row[L.O_CYCLE] = c[L.C_CYCLE]
+        commit(s, n)
+        write_pick(s, n, row)
+
+
+@njit
+def work_size(addresses, limit):  # type: ignore[no-untyped-def]
+    """Words of the work vector that the largest of some packed DAGs needs."""
+    scalars = np.empty(L.SCALARS, np.int64)
+    largest = 0
+    for i in range(addresses.size):
+        largest = max(largest, lay_work(pointer(scalars), at_address(addresses[i]), limit))
+    return largest
+
+
+@njit
+def run_batch(addresses, starts, chunk, model, work, out, done, log):  # type: ignore[no-untyped-def]
+    """Schedule the packed DAGs `chunk[0]` to `chunk[1] - 1`; the rows of DAG i start at `starts[i]` of `out` (OUT words each).
+
+    `done[0]` counts finished DAGs; `done[1]` set by another thread stops before the next one; `done[2]` asks for the log of the
+    last DAG, `done[3]` returns the words it takes.
+    """
+    scalars, units = np.empty(L.SCALARS, np.int64), np.empty(L.FLAVORS * L.UNIT, np.int64)
+    c = pointer(scalars)
+    c[L.C_LOGGING] = done[2]
+    for i in range(chunk[0], chunk[1]):
+        if done[1] != 0:
+            break
+        header = at_address(addresses[i])
+        vector = pointer(work)
+        lay_work(c, header, model[L.M_AVAILABLE_LIMIT])
+        s = State(shifted(header, np.int64(L.HEADER)), vector, vector, c, pointer(units), pointer(model), pointer(log))
+        schedule_region(s, header, shifted(pointer(out), starts[i] * L.OUT))
+        done[0] += 1
+        done[3] = c[L.C_LOGGED]
