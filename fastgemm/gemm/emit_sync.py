@@ -20,7 +20,19 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["add", "call", "clock", "compare_swap", "futex_wait", "futex_wake", "load", "pause", "store", "swap"]
+__all__ = [
+    "add",
+    "call",
+    "clock",
+    "compare_swap",
+    "futex_wait",
+    "futex_wake",
+    "give_way",
+    "load",
+    "pause",
+    "store",
+    "swap",
+]
 
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
@@ -104,6 +116,19 @@ def pause(typingctx: Any) -> Any:
             hint = ir.FunctionType(ir.VoidType(), [_I32])
             yield_hint = ir.Constant(_I32, 1)
             builder.call(cgutils.get_or_insert_function(builder.module, hint, "llvm.aarch64.hint"), [yield_hint])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def give_way(typingctx: Any) -> Any:
+    """give_way(): let another thread that waits for this very core run first (nothing on Windows)."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if sys.platform != "win32":
+            kind = ir.FunctionType(_I32, [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
         return context.get_dummy_value()
 
     return types.void(), emit

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -32,10 +33,11 @@ def start_worker(workers: list[threading.Thread], name: str, serve: Callable[...
 
 
 def join_all(workers: list[threading.Thread], patience: float) -> bool:
-    """Wait up to `patience` seconds for each; True if all have ended."""
+    """Wait up to `patience` seconds for all of them; True if they have ended."""
+    until = time.monotonic() + patience
     for worker in workers:
         if worker.is_alive() and worker is not threading.current_thread():
-            worker.join(patience)
+            worker.join(max(0.0, until - time.monotonic()))
     return not any(worker.is_alive() for worker in workers)
 
 

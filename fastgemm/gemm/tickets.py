@@ -20,7 +20,8 @@ comes again.
 from __future__ import annotations
 
 from ..jit import njit
-from .emit_sync import add, call, clock, compare_swap, futex_wait, futex_wake, load, pause, store, swap
+from .emit_sync import add, call, clock, compare_swap, futex_wait, futex_wake, give_way, load, pause, store, swap
+from .threads import MAX_THREADS
 
 __all__ = [
     "PENDING", "WORDS", "abandon", "attend", "begin", "claim", "close", "drain", "execute", "limit_workers", "publish",
@@ -33,11 +34,12 @@ WORK, ARGS, CHUNKS, GRAIN, LIMIT = 128, 136, 144, 152, 160
 SEQ, STOP = 256, 264
 DONE, WAITING = 384, 392
 BUSY, OWNER, WORKERS = 512, 520, 528
-SLEEP = 640  # 16 words, bit w % 32 of word w // 32: worker w sleeps
-WORDS = 96
+SLEEP = 640  # bit w % 32 of word w // 32: worker w sleeps
+WORDS = SLEEP // 8 + MAX_THREADS // 32
 
 MAX_TICKETS = 0xFFFF
 SPINS = 20000  # measured: 200 to 2000 pauses are worse than both none and this (docs/threads.md)
+YIELD_EVERY = 256
 NAP = 20_000_000  # ns; a waiting caller looks around this often
 PENDING = -1
 
@@ -69,12 +71,21 @@ def drain(pool, thread, budget):
 
 
 @njit
+def _spin(count):
+    """One step of a spin loop; every so often whoever waits for this core (the caller or a worker, perhaps) goes first."""
+    if count % YIELD_EVERY == YIELD_EVERY - 1:
+        give_way()
+    else:
+        pause()
+
+
+@njit
 def _wait(pool, tickets, until):
     """Wait until `tickets` are done (True) or the clock has passed `until` (False; 0: never)."""
-    for _ in range(SPINS):
+    for spin in range(SPINS):
         if load(pool + DONE) == tickets:
             return True
-        pause()
+        _spin(spin)
     while True:
         store(pool + WAITING, 1)
         done = load(pool + DONE)
@@ -107,6 +118,7 @@ def release(pool, token):
 @njit
 def publish(pool, work, args, chunks, threads):
     """Open a job on the claimed pool and wake the sleeping workers that may take part."""
+    threads = min(threads, chunks, MAX_THREADS)
     grain = (chunks + MAX_TICKETS - 1) // MAX_TICKETS
     tickets = (chunks + grain - 1) // grain
     store(pool + WORK, work)
@@ -168,7 +180,7 @@ def begin(pool, work, args, chunks, threads, first, token, budget):
     (ns; 0: no end) was used up; PENDING when a pool job is under way (then :func:`attend` goes on with it).
     """
     if threads > 1 and chunks > 1 and first == 0 and load(pool + WORKERS) > 0 and claim(pool, token):
-        publish(pool, work, args, chunks, min(threads, chunks))
+        publish(pool, work, args, chunks, threads)
         return chunks if attend(pool, token, budget) else PENDING
     until = clock() + budget if budget else 0
     for chunk in range(first, chunks):
@@ -199,7 +211,7 @@ def serve(pool, me):
             _drain(pool, me, 0)
         elif spins > 0:
             spins -= 1
-            pause()
+            _spin(spins)
         else:
             add(word, bit)
             futex_wait(pool + SEQ, seen, bit, 0)
