@@ -82,7 +82,7 @@ def matmul(a: ArrayLike, b: ArrayLike, out: Any = None, **options: Unpack[Matmul
     array([[ 5., 14.],
            [14., 50.]], dtype=float32)
     """
-    if not options and type(a) is np.ndarray and type(b) is np.ndarray:
+    if not options:
         result = _fast(a, b, out)
         if result is not NotImplemented:
             return result
@@ -93,9 +93,12 @@ def matmul(a: ArrayLike, b: ArrayLike, out: Any = None, **options: Unpack[Matmul
 matmul.__signature__ = matmul_signature()  # type: ignore[attr-defined]
 
 
-def _fast(a: Array, b: Array, out: Any) -> Any:
-    """The direct path for plain arrays; ``NotImplemented`` for whatever it leaves to :func:`_general`."""
-    return NotImplemented
+def _fast(a: Any, b: Any, out: Any) -> Any:
+    """The direct path (:func:`fastgemm.gemm.direct.fast`) takes this name's place at the first call: numba is imported then."""
+    global _fast
+    from .gemm.direct import fast as _fast
+
+    return _fast(a, b, out)
 
 
 def _general(a: Any, b: Any, out: Any, options: MatmulOptions) -> Any:

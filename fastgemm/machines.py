@@ -9,27 +9,37 @@ PreloadAsync); HostPanels is this package's own.
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import layout as L
 from .schedule_maps import piece_of
 from .vectors import inner
 
-__all__ = ["emit", "host_panels", "pingpong", "preload", "preload_async"]
+__all__ = ["emit", "host_panels", "panels", "pingpong", "preload", "preload_async", "taker"]
 
 
-@inner
-def take_piece(P, S, at):
-    """Copy the core's next piece to S[at:]; False when there are no more."""
-    while S[L.S_AT] >= S[L.S_HAVE]:
-        if S[L.S_STEP] >= S[L.S_STEPS]:
-            return False
-        S[L.S_HAVE] = piece_of(P, S[L.S_CORE], S[L.S_STEP], S, L.S_BUFFER)
-        S[L.S_AT] = 0
-        S[L.S_STEP] += 1
-    source = L.S_BUFFER + S[L.S_AT] * L.PIECE_SIZE
-    for i in range(L.PIECE_SIZE):
-        S[at + i] = S[source + i]
-    S[L.S_AT] += 1
-    return True
+def taker(piece_of: Any) -> Any:
+    """The function that hands out the pieces of a scheduler one by one."""
+
+    @inner
+    def take_piece(P, S, at):
+        """Copy the core's next piece to S[at:]; False when there are no more."""
+        while S[L.S_AT] >= S[L.S_HAVE]:
+            if S[L.S_STEP] >= S[L.S_STEPS]:
+                return False
+            S[L.S_HAVE] = piece_of(P, S[L.S_CORE], S[L.S_STEP], S, L.S_BUFFER)
+            S[L.S_AT] = 0
+            S[L.S_STEP] += 1
+        source = L.S_BUFFER + S[L.S_AT] * L.PIECE_SIZE
+        for i in range(L.PIECE_SIZE):
+            S[at + i] = S[source + i]
+        S[L.S_AT] += 1
+        return True
+
+    return take_piece
+
+
+take_piece = taker(piece_of)
 
 
 @inner
@@ -300,60 +310,67 @@ def preload_async(P, S):
             S[L.S_PC] = pc + 1
 
 
-@inner
-def slab_piece(P, S):
-    """HostPanels: fetch the next piece that the current K slab touches; False at the end.
+def panels(take_piece: Any) -> Any:
+    """The HostPanels machine over a scheduler's pieces: one that knows a single scheduler compiles in a fraction of the time."""
 
-    The pieces of one batch form a window that is walked once per slab.  Behind its last piece the scheduler is rewound to its
-    first step for the next slab; behind the last slab the window moves to the next batch.
-    """
-    while True:
-        more = take_piece(P, S, L.S_CUR)
-        if not more or S[L.S_CUR + L.PIECE_BATCH] != S[L.S_WINDOW_BATCH]:
-            S[L.S_SLAB] += 1
-            if S[L.S_WINDOW_BATCH] >= 0 and S[L.S_SLAB] < P[L.P_KT]:
-                S[L.S_STEP] = S[L.S_WINDOW]
-                S[L.S_HAVE] = 0
-                S[L.S_AT] = 0
-                continue
-            if not more:
-                return False
-            S[L.S_WINDOW_BATCH] = S[L.S_CUR + L.PIECE_BATCH]
-            S[L.S_WINDOW] = S[L.S_STEP] - 1  # a batch begins at the first piece of a task
-            S[L.S_SLAB] = 0
-        j = S[L.S_SLAB] - S[L.S_CUR + L.PIECE_K]
-        kt = S[L.S_CUR + L.PIECE_KT]
-        if (j >= 0 and j < kt) or (kt == 0 and S[L.S_SLAB] == 0):
-            S[L.S_J] = j
-            return True
+    @inner
+    def slab_piece(P, S):
+        """HostPanels: fetch the next piece that the current K slab touches; False at the end.
+
+        The pieces of one batch form a window that is walked once per slab.  Behind its last piece the scheduler is rewound to its
+        first step for the next slab; behind the last slab the window moves to the next batch.
+        """
+        while True:
+            more = take_piece(P, S, L.S_CUR)
+            if not more or S[L.S_CUR + L.PIECE_BATCH] != S[L.S_WINDOW_BATCH]:
+                S[L.S_SLAB] += 1
+                if S[L.S_WINDOW_BATCH] >= 0 and S[L.S_SLAB] < P[L.P_KT]:
+                    S[L.S_STEP] = S[L.S_WINDOW]
+                    S[L.S_HAVE] = 0
+                    S[L.S_AT] = 0
+                    continue
+                if not more:
+                    return False
+                S[L.S_WINDOW_BATCH] = S[L.S_CUR + L.PIECE_BATCH]
+                S[L.S_WINDOW] = S[L.S_STEP] - 1  # a batch begins at the first piece of a task
+                S[L.S_SLAB] = 0
+            j = S[L.S_SLAB] - S[L.S_CUR + L.PIECE_K]
+            kt = S[L.S_CUR + L.PIECE_KT]
+            if (j >= 0 and j < kt) or (kt == 0 and S[L.S_SLAB] == 0):
+                S[L.S_J] = j
+                return True
+
+    @inner
+    def host_panels(P, S):
+        """K slab outermost: B is packed once per slab and block column, A is read in place, blocks accumulate from slab to slab.
+
+        0 next piece of the slab; 1 load B unless the slab's column is held; 2 load A; 3 multiply; 4 store on the last slab.
+        """
+        while True:
+            pc = S[L.S_PC]
+            j = S[L.S_J]
+            kt = S[L.S_CUR + L.PIECE_KT]
+            if pc == 0:
+                if not slab_piece(P, S):
+                    return False
+                S[L.S_PC] = 4 if S[L.S_CUR + L.PIECE_KT] == 0 else 1
+            elif pc == 1:
+                held = find_b(P, S, L.S_CUR, S[L.S_SLAB])
+                S[L.S_PC] = 2
+                if held < 0 or P[L.P_STAGE_B] != L.CACHED:
+                    return say(S, L.LOAD_B, L.S_CUR, j, L.ONLY_SLOT)
+                S[ring_b(P, L.ONLY_SLOT)] = held
+            elif pc == 2:
+                S[L.S_PC] = 3
+                return say(S, L.LOAD_A, L.S_CUR, j, L.ONLY_SLOT)
+            elif pc == 3:
+                S[L.S_PC] = 4 if j + 1 == kt else 0
+                return say(S, L.MMAD, L.S_CUR, j, L.ONLY_SLOT)
+            else:
+                S[L.S_PC] = 0
+                return say(S, L.STORE, L.S_CUR, j, L.ONLY_SLOT)
+
+    return host_panels
 
 
-@inner
-def host_panels(P, S):
-    """K slab outermost: B is packed once per slab and block column, A is read in place, blocks accumulate from slab to slab.
-
-    0 next piece of the slab; 1 load B unless the slab's column is held; 2 load A; 3 multiply; 4 store on the last slab.
-    """
-    while True:
-        pc = S[L.S_PC]
-        j = S[L.S_J]
-        kt = S[L.S_CUR + L.PIECE_KT]
-        if pc == 0:
-            if not slab_piece(P, S):
-                return False
-            S[L.S_PC] = 4 if S[L.S_CUR + L.PIECE_KT] == 0 else 1
-        elif pc == 1:
-            held = find_b(P, S, L.S_CUR, S[L.S_SLAB])
-            S[L.S_PC] = 2
-            if held < 0 or P[L.P_STAGE_B] != L.CACHED:
-                return say(S, L.LOAD_B, L.S_CUR, j, L.ONLY_SLOT)
-            S[ring_b(P, L.ONLY_SLOT)] = held
-        elif pc == 2:
-            S[L.S_PC] = 3
-            return say(S, L.LOAD_A, L.S_CUR, j, L.ONLY_SLOT)
-        elif pc == 3:
-            S[L.S_PC] = 4 if j + 1 == kt else 0
-            return say(S, L.MMAD, L.S_CUR, j, L.ONLY_SLOT)
-        else:
-            S[L.S_PC] = 0
-            return say(S, L.STORE, L.S_CUR, j, L.ONLY_SLOT)
+host_panels = panels(take_piece)

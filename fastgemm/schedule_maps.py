@@ -11,7 +11,7 @@ from . import layout as L
 from .layout import SchedulerId
 from .vectors import inner
 
-__all__ = ["piece_of", "steps_of", "task_of", "task_pieces"]
+__all__ = ["piece_of", "row_major_piece", "steps_of", "task_of", "task_pieces"]
 
 _IDENTITY = int(SchedulerId.IDENTITY)
 _ROW_MAJOR = int(SchedulerId.ROW_MAJOR)
@@ -389,3 +389,14 @@ def piece_of(P, core, step, out, at):
         task_pieces(P, step * cores + rank // cuts, out, at)
         return 1 if cut_block(P, rank % cuts, out, at) else 0
     return task_pieces(P, task_of(P, rank, step), out, at)
+
+
+@inner
+def row_major_piece(P, core, step, out, at):
+    """:func:`piece_of` for plain row-major blocks."""
+    cores = P[L.P_CORES]
+    task = step * cores + (core + cores - P[L.P_START]) % cores
+    batch = task // P[L.P_LOOPS]
+    row_major_block(P, batch, task - batch * P[L.P_LOOPS], out, at)
+    out[at + L.PIECE_TASK] = task
+    return 1

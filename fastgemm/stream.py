@@ -113,15 +113,23 @@ def core_piece(P, core, step, out, at=0):
     return piece_of(pointer(P), core, step, pointer(out), at)
 
 
-@njit
-def start(P, core, S):
-    """Put the machine of `core` at its beginning."""
-    S[:] = 0
+@inner
+def restart(P, core, S):
+    """:func:`start` over pointers."""
+    size = L.S_TAGS + P[L.P_SLOTS_B] * L.TAG_SIZE + P[L.P_STAGES] + P[L.P_PRELOAD] * L.ENTRY_SIZE
+    for i in range(size):
+        S[i] = 0
     S[L.S_CORE] = core
-    S[L.S_STEPS] = steps_of(pointer(P), core)
+    S[L.S_STEPS] = steps_of(P, core)
     S[L.S_WINDOW_BATCH] = -1
     for slot in range(P[L.P_SLOTS_B]):
         S[L.S_TAGS + slot * L.TAG_SIZE + L.TAG_K] = -1
+
+
+@njit
+def start(P, core, S):
+    """Put the machine of `core` at its beginning."""
+    restart(pointer(P), core, pointer(S))
 
 
 @inner

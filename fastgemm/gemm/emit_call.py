@@ -117,6 +117,6 @@ def words(typingctx, address):  # type: ignore[no-untyped-def]
     """The 64-bit integers at an address, to be indexed."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(arguments[0], _POINTER)
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return types.CPointer(types.int64)(types.int64), generate

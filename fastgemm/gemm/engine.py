@@ -15,22 +15,21 @@ import numpy as np
 
 from .. import layout as L
 from .. import stream
-from ..arch import arch as profile
 from ..options import DEFAULTS, Options
-from ..policy import HostPanels, Policy
-from ..swizzle import RowMajor
+from ..policy import HostPanels
 from . import job as j
 from . import mainloop as r
 from . import pool
 from . import table as t
-from .choose import blocking, slab
+from .choose import Schedule, schedule, slab
 from .direct import in_place
+from .feed import machine_address
 from .mirror import mirror
-from .multiply import copy_elements
+from .multiply import COPY, LOOPS
 from .scratch import borrowed
 from .threads import resolve
 
-__all__ = ["Schedule", "run", "schedule"]
+__all__ = ["run"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -100,17 +99,6 @@ class Operands:
         return same and self.a_swap == self.b_swap and (self.batch == 1 or self.a_batch == self.b_batch)
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """A policy with everything it needs, as trace and executor see it."""
-
-    policy: Policy
-    swizzle: Any
-    tile: tuple[int, int, int]
-    cores: int
-    threads: int
-
-
 def run(a: Array, b: Array, out: Array, options: Options = DEFAULTS) -> None:
     """Write the products of the stacks a (*batch, M, K) and b (*batch, K, N) to out (*batch, M, N)."""
     for part in _collapsed(a, b, out):
@@ -118,8 +106,8 @@ def run(a: Array, b: Array, out: Array, options: Options = DEFAULTS) -> None:
 
 
 def _collapsed(a: Array, b: Array, out: Array) -> list[tuple[Array, Array, Array]]:
-    """The same products with at most one batch axis each: axes that can be walked with one stride are merged, the outer ones of what
-    is left are looped over."""
+    """The same products with at most one batch axis each: axes that can be walked with one stride are merged, the outer ones of
+    what is left are looped over."""
     shape = list(out.shape[:-2])
     strides = [list(x.strides[:-2]) for x in (a, b, out)]
     for axis in reversed(range(len(shape))):
@@ -174,11 +162,13 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
         symmetric = x.symmetric and x.m >= _SYMMETRIC_ROWS and x.c_n == item
         for i in range(x.batch):
             one = x.slice_batch(i)
-            _run_stream(one, table, dtype, schedule((one.m, one.n, one.k), dtype, options), options, symmetric)
+            _run_stream(
+                one, table, dtype, schedule((one.m, one.n, one.k), dtype, options, threads), options, threads, symmetric
+            )
             if symmetric:
                 mirror(table, one.c, one.c_row, one.m, threads)
         return
-    _run_stream(x, table, dtype, schedule((x.m, x.n, x.k), dtype, options), options, False)
+    _run_stream(x, table, dtype, schedule((x.m, x.n, x.k), dtype, options, threads), options, threads, False)
 
 
 def _with_contiguous_column(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
@@ -187,8 +177,13 @@ def _with_contiguous_column(x: Operands, dtype: np.dtype[Any], options: Options)
         one = x.slice_batch(i)
         column = np.empty((one.k, 1), dtype)
         item = dtype.itemsize
-        copy_elements(j.loaded(dtype), one.b, one.b_k, item, int(one.b_swap), column.ctypes.data, item, item, one.k, 1)
-        _run_stack(replace(one, b=column.ctypes.data, b_k=dtype.itemsize, b_n=dtype.itemsize, b_swap=False), dtype, options)
+        words = np.array(
+            [j.loaded(dtype), one.b, one.b_k, item, one.b_swap, column.ctypes.data, item, item, one.k, 1], np.int64
+        )
+        pool.run(LOOPS[COPY].address, words.ctypes.data, 1, 1)
+        _run_stack(
+            replace(one, b=column.ctypes.data, b_k=dtype.itemsize, b_n=dtype.itemsize, b_swap=False), dtype, options
+        )
 
 
 def _takes_job(x: Operands, item: int, real: bool) -> bool:
@@ -222,24 +217,8 @@ def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict
     pool.run(j.run_share.address, words.ctypes.data, shares, threads)
 
 
-def schedule(problem: tuple[int, int, int], dtype: np.dtype[Any], options: Options) -> Schedule:
-    """The policy, swizzle, tile and cores that ``options`` mean for a problem on this host."""
-    threads = resolve(options.threads)
-    arch = profile(options.arch) if isinstance(options.arch, str) else options.arch
-    if options.policy == "auto" or isinstance(options.policy, HostPanels):
-        policy = options.policy if isinstance(options.policy, HostPanels) else HostPanels()
-        blocks = blocking(
-            problem, dtype.itemsize, t.ELEMENTS[dtype].real_size, threads, arch.llc_bytes, options.reproducible
-        )
-        tile = blocks.tile if options.tile is None else tuple(min(x, y) for x, y in zip(options.tile.l1, problem, strict=True))
-        cores = options.cores or blocks.cores
-        swizzle = RowMajor() if options.swizzle == "auto" else options.swizzle
-        return Schedule(policy, swizzle, tile, cores, threads)
-    return arch.schedule(problem, dtype, options, threads)
-
-
 def _run_stream(
-    x: Operands, table: int, dtype: np.dtype[Any], plan: Schedule, options: Options, symmetric: bool
+    x: Operands, table: int, dtype: np.dtype[Any], plan: Schedule, options: Options, threads: int, symmetric: bool
 ) -> None:
     """Execute the op stream of a schedule."""
     item = dtype.itemsize
@@ -248,19 +227,19 @@ def _run_stream(
         policy = replace(policy, staging="copy")
     p = stream.encode(
         (x.m, x.n, x.k), plan.tile, policy=policy, swizzle=plan.swizzle, cores=plan.cores, batch=x.batch,
-        host=True, reproducible=options.reproducible, shared_b=x.b_batch == 0,
+        host=plan.host, reproducible=options.reproducible, shared_b=x.b_batch == 0,
     )  # fmt: skip
     if x.a_swap:
         p[L.P_STAGE_A] = L.COPIED
     run = _Run(p, x, table, item, symmetric)
     callbacks = (getattr(policy, "before", None), getattr(policy, "after", None))
-    with borrowed(run.bytes(plan.threads)) as memory:
-        run.place(memory, plan.threads)
+    with borrowed(run.bytes(threads)) as memory:
+        run.place(memory, threads)
         if any(callbacks):
-            _run_with_callbacks(run, plan, callbacks)
+            _run_with_callbacks(run, plan.cores, threads, callbacks)
             return
         run.words[r.BUDGET] = _BUDGET_NS if x.m * x.n * x.k * x.batch > _LONG_RUN else 0
-        threads = plan.threads if x.m * x.n * x.k * x.batch > 60**3 else 1
+        threads = threads if x.m * x.n * x.k * x.batch > 60**3 else 1
         while True:
             run.words[r.LEFT] = 0
             pool.run(r.run_core.address, run.address, plan.cores, threads)
@@ -280,7 +259,9 @@ class _Run:
         copies_a, copies_b = p[L.P_STAGE_A] == L.COPIED, p[L.P_STAGE_B] != L.IN_PLACE
         direct = x.c_n == item or x.n == 1
         slots_b = int(p[L.P_SLOTS_B] if p[L.P_STAGE_B] == L.CACHED else p[L.P_STAGES])
-        self.shared = bool(p[L.P_DIRECT_B]) and (self.cores == 1 or int(p[L.P_COLS]) % self.cores == 0 and _row_major(p))
+        self.shared = bool(p[L.P_DIRECT_B]) and (
+            self.cores == 1 or int(p[L.P_COLS]) % self.cores == 0 and _row_major(p)
+        )
         slot_a, slot_b = _lines(tm * tk * item), _lines(-(-tn // lanes) * lanes * tk * item)
         all_b = slots_b * slot_b if copies_b else 0
         all_a = int(p[L.P_STAGES]) * slot_a if copies_a else 0
@@ -288,7 +269,7 @@ class _Run:
         self.common = all_b if self.shared else 0
         self.own = all_a + (0 if self.shared else all_b) + (0 if direct else _lines(tm * tn * item))
         w = np.zeros(r.RUN_WORDS, np.int64)
-        w[[r.TABLE, r.P, r.P_SIZE, r.S_SIZE]] = table, p.ctypes.data, p.size, state
+        w[[r.TABLE, r.P, r.S_SIZE, r.MACHINE]] = table, p.ctypes.data, state, machine_address(p)
         w[[r.A, r.A_ROW, r.A_K, r.A_BATCH, r.A_SWAP]] = x.a, x.a_row, x.a_k, x.a_batch, x.a_swap
         w[[r.B, r.B_K, r.B_N, r.B_BATCH, r.B_SWAP]] = x.b, x.b_k, x.b_n, x.b_batch, x.b_swap
         w[[r.C, r.C_ROW, r.C_N, r.C_BATCH, r.C_DIRECT]] = x.c, x.c_row, x.c_n, x.c_batch, direct
@@ -323,7 +304,7 @@ def _row_major(p: np.ndarray) -> bool:
     return int(p[L.P_SCHEDULER]) == int(L.SchedulerId.ROW_MAJOR)
 
 
-def _run_with_callbacks(run: _Run, plan: Schedule, callbacks: tuple[Any, Any]) -> None:
+def _run_with_callbacks(run: _Run, cores: int, threads: int, callbacks: tuple[Any, Any]) -> None:
     """Execute core by core on Python threads, calling back before and after the store of every block.
 
     The first exception of a callback ends the run and is raised; the pool stays usable.
@@ -338,4 +319,4 @@ def _run_with_callbacks(run: _Run, plan: Schedule, callbacks: tuple[Any, Any]) -
             if callback is not None:
                 callback(core, int(op[L.TASK]), int(op[L.GROUP]), int(op[L.M]), int(op[L.N]))
 
-    pool.run_python(core_loop, plan.cores, plan.threads)
+    pool.run_python(core_loop, cores, threads)

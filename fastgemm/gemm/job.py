@@ -14,9 +14,11 @@ import numpy as np
 from numba import types
 
 from ..jit import cfunc, njit
+from ..vectors import inner
 from . import table as t
-from .emit_call import call_kernel, load_i64
-from .multiply import multiply_in_place
+from .emit_call import call_kernel, load_i64, on_stack
+from .emit_sync import call
+from .multiply import IN_PLACE, LOOPS
 
 __all__ = ["BY_BATCH", "BY_COLUMNS", "BY_ROWS", "JOB_WORDS", "loaded", "run_share", "split"]
 
@@ -28,7 +30,7 @@ BY_ROWS, BY_COLUMNS, BY_BATCH = range(3)
 _ROW_BYTES = 16384
 
 
-@njit
+@inner
 def _row_times_matrix(table, a, a_k, b, b_k, c, n, k):  # type: ignore[no-untyped-def]
     """One row of A: eight rows of B at a time are scaled into C, so that B streams through once, in order."""
     item = load_i64(table + 8 * t.ITEM)
@@ -47,7 +49,7 @@ def _row_times_matrix(table, a, a_k, b, b_k, c, n, k):  # type: ignore[no-untype
                 done += count * rows
 
 
-@njit
+@inner
 def _matrix_times_column(table, a, a_row, b, c, c_row, m, k):  # type: ignore[no-untyped-def]
     """One column of B: dot products of eight (four, two, one) rows of A at a time; x is read once for them."""
     done = 0
@@ -61,7 +63,7 @@ def _matrix_times_column(table, a, a_row, b, c, c_row, m, k):  # type: ignore[no
             done += rows
 
 
-@njit
+@inner
 def _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict):  # type: ignore[no-untyped-def]
     """One product by the loops that suit its shape; ``strict``: only those whose bits do not depend on the shape."""
     item = load_i64(table + 8 * t.ITEM)
@@ -73,12 +75,13 @@ def _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict):  # ty
     else:
         for first in range(0, k, kc):
             some = min(kc, k - first)
-            multiply_in_place(
-                table, a + first * a_k, a_row, a_k, b + first * b_k, b_k, c, c_row, m, n, some, min(first, 1)
+            block = on_stack(
+                (table, a + first * a_k, a_row, a_k, b + first * b_k, b_k, c, c_row, m, n, some, min(first, 1))
             )
+            call(load_i64(table + 8 * IN_PLACE), block, 0, 0)
 
 
-@njit
+@inner
 def _one_kernel(table, m, n):  # type: ignore[no-untyped-def]
     """The address of the kernel that does an (m x n) product alone, and its mask's columns; (0, 0) if there is none."""
     lanes = load_i64(table + 8 * t.LANES)
@@ -95,7 +98,7 @@ def _one_kernel(table, m, n):  # type: ignore[no-untyped-def]
     return kernel, edge * load_i64(table + 8 * t.COL_LANES)
 
 
-@njit
+@inner
 def _stack(job, a, b, c, m, n, first, last):  # type: ignore[no-untyped-def]
     """Products first ... last-1 of a stack; small ones are one call of one kernel, whose tile loop walks the stack."""
     table = load_i64(job + 8 * TABLE)
@@ -167,7 +170,8 @@ def loaded(dtype: np.dtype[Any], isa: str | None = None) -> int:
     """
     with ThreadPoolExecutor(1) as beside:
         kernels = beside.submit(t.kernel_table, dtype, isa)
-        share = run_share.address
+        loops = {t.SHARE: run_share.address} | {word: loop.address for word, loop in LOOPS.items()}
         table = kernels.result()
-    table.vector[t.SHARE] = share
+    for word, address in loops.items():
+        table.vector[word] = address
     return table.address

@@ -16,26 +16,28 @@ after any op and go on later on another thread.
 
 from __future__ import annotations
 
-import numba as nb
 from numba import types
 
 from .. import layout as L
-from .. import stream
 from ..jit import cfunc, njit
+from ..vectors import inner
 from . import table as t
-from .emit_call import load_i64, prefetch, store_i64, words
-from .emit_sync import clock
-from .multiply import copy_elements, multiply_in_place, multiply_packed, pack_panels
+from .emit_call import load_i64, on_stack, prefetch, store_i64, words
+from .emit_sync import call, clock
+from .multiply import COPY, IN_PLACE, PACK, PACKED
 
 __all__ = ["CORE_HEAD", "RUN_WORDS", "drive", "run_core"]
 
 # the words of a run
 (
-    TABLE, P, P_SIZE, S_SIZE, A, A_ROW, A_K, A_BATCH, A_SWAP, B, B_K, B_N, B_BATCH, B_SWAP, C, C_ROW, C_N, C_BATCH, C_DIRECT,
+    TABLE, P, S_SIZE, A, A_ROW, A_K, A_BATCH, A_SWAP, B, B_K, B_N, B_BATCH, B_SWAP, C, C_ROW, C_N, C_BATCH, C_DIRECT,
     CORES_AT, CORE_BYTES, SCRATCH, THREAD_BYTES, SLOTS_A, SLOT_A_BYTES, SLOTS_B, SLOT_B_BYTES, B_SHARED, ACC, BUDGET, LEFT,
-    SYMMETRIC,
+    SYMMETRIC, MACHINE,
 ) = range(32)  # fmt: skip
 RUN_WORDS = 32
+
+# what a machine is asked: to start the core, or for its next op (op code -1: none)
+START, ADVANCE = range(2)
 
 # a core's part: a header, then S, then the op
 STARTED, PENDING, PENDING_FROM, PENDING_TO, PENDING_K, PENDING_N, PENDING_ROWS = range(7)
@@ -45,7 +47,7 @@ CORE_HEAD = 7
 _GROUP = 64
 
 
-@njit
+@inner
 def _slot_b(run, thread, slot):  # type: ignore[no-untyped-def]
     """The address of a B slot: the thread's own, or the run's where every block column belongs to one core."""
     base = load_i64(run + 8 * SCRATCH)
@@ -54,21 +56,25 @@ def _slot_b(run, thread, slot):  # type: ignore[no-untyped-def]
     return base + load_i64(run + 8 * SLOTS_B) + slot * load_i64(run + 8 * SLOT_B_BYTES)
 
 
-@njit
+@inner
 def _advance_copy(run, head, rows):  # type: ignore[no-untyped-def]
     """Pack so many more rows of the pending tile of B (8 at least; all when none would be left worth a visit)."""
     k, first = head[PENDING_K], head[PENDING_ROWS]
     rows = min(k - first, max(8, (rows + 7) // 8 * 8))
-    pack_panels(
-        load_i64(run + 8 * TABLE), head[PENDING_FROM], load_i64(run + 8 * B_K), load_i64(run + 8 * B_N),
-        load_i64(run + 8 * B_SWAP), head[PENDING_TO], first, rows, k, head[PENDING_N],
+    table = load_i64(run + 8 * TABLE)
+    block = on_stack(
+        (
+            table, head[PENDING_FROM], load_i64(run + 8 * B_K), load_i64(run + 8 * B_N), load_i64(run + 8 * B_SWAP),
+            head[PENDING_TO], first, rows, k, head[PENDING_N],
+        )
     )  # fmt: skip
+    call(load_i64(table + 8 * PACK), block, 0, 0)
     head[PENDING_ROWS] = first + rows
     if first + rows == k:
         head[PENDING] = -1
 
 
-@njit
+@inner
 def _load(run, thread, head, op):  # type: ignore[no-untyped-def]
     """LOAD_A and LOAD_B."""
     if op[L.OP] == L.LOAD_A:
@@ -80,7 +86,8 @@ def _load(run, thread, head, op):  # type: ignore[no-untyped-def]
             table = load_i64(run + 8 * TABLE)
             item = load_i64(table + 8 * t.ITEM)
             rows, klen = op[L.ROWS], op[L.KLEN]
-            copy_elements(table, at, a_row, a_k, load_i64(run + 8 * A_SWAP), to, klen * item, item, rows, klen)
+            block = on_stack((table, at, a_row, a_k, load_i64(run + 8 * A_SWAP), to, klen * item, item, rows, klen))
+            call(load_i64(table + 8 * COPY), block, 0, 0)
         else:
             for row in range(min(8, op[L.ROWS])):
                 for line in range(0, 256, 64):
@@ -97,18 +104,20 @@ def _load(run, thread, head, op):  # type: ignore[no-untyped-def]
         head[PENDING_K], head[PENDING_N], head[PENDING_ROWS] = op[L.KLEN], op[L.COLS], 0
 
 
-@njit
+@inner
 def _target(run, thread, op):  # type: ignore[no-untyped-def]
     """(address, row stride) of what a block is accumulated in."""
     item = load_i64(load_i64(run + 8 * TABLE) + 8 * t.ITEM)
     if load_i64(run + 8 * C_DIRECT) != 0:
         c_row = load_i64(run + 8 * C_ROW)
-        return load_i64(run + 8 * C) + op[L.BATCH] * load_i64(run + 8 * C_BATCH) + op[L.M0] * c_row + op[L.N0] * item, c_row
+        return load_i64(run + 8 * C) + op[L.BATCH] * load_i64(run + 8 * C_BATCH) + op[L.M0] * c_row + op[
+            L.N0
+        ] * item, c_row
     own = load_i64(run + 8 * SCRATCH) + thread * load_i64(run + 8 * THREAD_BYTES)
     return own + load_i64(run + 8 * ACC), op[L.COLS] * item
 
 
-@njit
+@inner
 def _multiply(run, thread, p, head, op):  # type: ignore[no-untyped-def]
     """MMAD: the tile product in groups of rows, a slice of the pending copy after each."""
     table = load_i64(run + 8 * TABLE)
@@ -125,7 +134,8 @@ def _multiply(run, thread, p, head, op):  # type: ignore[no-untyped-def]
     if p[L.P_STAGE_B] == L.IN_PLACE:
         b_k = load_i64(run + 8 * B_K)
         b = load_i64(run + 8 * B) + op[L.BATCH] * load_i64(run + 8 * B_BATCH) + op[L.K0] * b_k + op[L.N0] * item
-        multiply_in_place(table, a, a_row, a_k, b, b_k, c, c_row, rows, cols, klen, add)
+        block = on_stack((table, a, a_row, a_k, b, b_k, c, c_row, rows, cols, klen, add))
+        call(load_i64(table + 8 * IN_PLACE), block, 0, 0)
         return
     if head[PENDING] == op[L.SLOT_B]:
         _advance_copy(run, head, klen)
@@ -142,14 +152,17 @@ def _multiply(run, thread, p, head, op):  # type: ignore[no-untyped-def]
         if symmetric:  # the lower triangle only: columns up to this group's last row
             cols = min(op[L.COLS], op[L.M0] + first + some - op[L.N0])
         if cols > 0:
-            multiply_packed(
-                table, a + first * a_row, a_row, a_k, packed, op[L.COLS], c + first * c_row, c_row, some, cols, klen, add
-            )
+            block = on_stack(
+                (
+                    table, a + first * a_row, a_row, a_k, packed, op[L.COLS], c + first * c_row, c_row, some, cols, klen, add,
+                )
+            )  # fmt: skip
+            call(load_i64(table + 8 * PACKED), block, 0, 0)
         if head[PENDING] >= 0:
             _advance_copy(run, head, share)
 
 
-@njit
+@inner
 def _store(run, thread, op):  # type: ignore[no-untyped-def]
     """STORE from an accumulator tile; where C is the accumulator the result is there already."""
     if load_i64(run + 8 * C_DIRECT) == 0:
@@ -157,28 +170,31 @@ def _store(run, thread, op):  # type: ignore[no-untyped-def]
         acc, acc_row = _target(run, thread, op)
         c_row, c_n = load_i64(run + 8 * C_ROW), load_i64(run + 8 * C_N)
         c = load_i64(run + 8 * C) + op[L.BATCH] * load_i64(run + 8 * C_BATCH) + op[L.M0] * c_row + op[L.N0] * c_n
-        copy_elements(table, acc, acc_row, load_i64(table + 8 * t.ITEM), 0, c, c_row, c_n, op[L.ROWS], op[L.COLS])
+        item = load_i64(table + 8 * t.ITEM)
+        block = on_stack((table, acc, acc_row, item, 0, c, c_row, c_n, op[L.ROWS], op[L.COLS]))
+        call(load_i64(table + 8 * COPY), block, 0, 0)
 
 
 @njit
 def drive(run, core, thread):  # type: ignore[no-untyped-def]
     """Run the core's ops until one is a callback (its op code), the budget is used up (-2), or there are no more (-1)."""
-    p_words, s_size = load_i64(run + 8 * P_SIZE), load_i64(run + 8 * S_SIZE)
     at = load_i64(run + 8 * CORES_AT) + core * load_i64(run + 8 * CORE_BYTES)
     head = words(at)
-    p = words(load_i64(run + 8 * P))
-    p_array = nb.carray(p, p_words)
-    state = nb.carray(words(at + 8 * CORE_HEAD), s_size)
-    op = nb.carray(words(at + 8 * (CORE_HEAD + s_size)), L.OP_SIZE)
+    stepping = on_stack((load_i64(run + 8 * P), at + 8 * CORE_HEAD, at + 8 * (CORE_HEAD + load_i64(run + 8 * S_SIZE))))
+    p, op = words(load_i64(stepping)), words(load_i64(stepping + 16))
+    machine = load_i64(run + 8 * MACHINE)
     if head[STARTED] == 2:
         return -1
     if head[STARTED] == 0:
         head[STARTED] = 1
         head[PENDING] = -1
-        stream.start(p_array, core, state)
+        call(machine, stepping, core, START)
     budget = load_i64(run + 8 * BUDGET)
     until = clock() + budget if budget > 0 else 0
-    while stream.advance(p_array, state, op):
+    while True:
+        call(machine, stepping, core, ADVANCE)
+        if op[L.OP] < 0:
+            break
         kind = op[L.OP]
         if kind <= L.LOAD_B:
             _load(run, thread, head, op)

@@ -1,6 +1,7 @@
 """The loops around the micro-kernels: one product of (m x k) by (k x n) into C, for every way B can lie in memory.
 
-All operands are addresses with byte strides; nothing is allocated.  A is read in place whatever its strides.  Two loop orders,
+All operands are addresses with byte strides; nothing is allocated.  The entries take their arguments as a block of words and are
+called by address (:data:`LOOPS`).  A is read in place whatever its strides.  Two loop orders,
 both measured on Zen 4:
 
 * rows outer (:func:`by_rows`): a group of rows of A stays in the L1 cache while the panels of B stream past.  For packed B, and
@@ -14,14 +15,17 @@ on machines that split a wide vector into two operations.
 
 from __future__ import annotations
 
-from ..jit import njit
+from numba import types
+
+from ..jit import cfunc
+from ..vectors import inner
 from . import table as t
-from .emit_call import call_kernel, call_pack, copy_bytes, load_i64
+from .emit_call import call_kernel, call_pack, copy_bytes, load_i64, words
 
-__all__ = ["copy_elements", "multiply_in_place", "multiply_packed", "pack_panels", "panel_bytes"]
+__all__ = ["COPY", "IN_PLACE", "LOOPS", "PACK", "PACKED"]
 
 
-@njit
+@inner
 def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, masked, cols):  # type: ignore[no-untyped-def]
     """All m rows against one strip of B: ``vecs`` vectors of full or half ``width``, the last with ``cols`` lanes if ``masked``.
 
@@ -61,7 +65,7 @@ def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, maske
         call_kernel(load_i64(table + 8 * (kernels + rest)), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
 
 
-@njit
+@inner
 def _strip_vecs(vectors, wide, panel):  # type: ignore[no-untyped-def]
     """How many vectors the next strip takes of those left, so that few narrow strips remain: 7 = 4 + 3, 5 = 3 + 2."""
     if vectors % wide == 0:
@@ -75,7 +79,7 @@ def _strip_vecs(vectors, wide, panel):  # type: ignore[no-untyped-def]
     return vectors
 
 
-@njit
+@inner
 def by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
     """C (m x n) = or += A (m x k) B (k x n), B in place with unit column stride, strips of B outermost."""
     item, lanes, col_lanes = (
@@ -106,7 +110,7 @@ def by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: i
         c += vecs * lanes * item
 
 
-@njit
+@inner
 def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
     """C (m x n) = or += A (m x k) B (k x n), row groups outermost.
 
@@ -180,14 +184,7 @@ def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add
         c += rows * c_row
 
 
-@njit
-def panel_bytes(table, n, k):  # type: ignore[no-untyped-def]
-    """Size of k rows of packed B, n columns wide (the last vector padded)."""
-    lanes = load_i64(table + 8 * t.LANES)
-    return -(-n // lanes) * lanes * k * load_i64(table + 8 * t.ITEM)
-
-
-@njit
+@inner
 def _pack_rows(table, b, b_k, target, first, rows, k, n):  # type: ignore[no-untyped-def]
     """Rows [first, first + rows) of a (k x n) B with unit column stride, cut into panels."""
     item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
@@ -219,7 +216,7 @@ def _pack_rows(table, b, b_k, target, first, rows, k, n):  # type: ignore[no-unt
         b += 8 * b_k
 
 
-@njit
+@inner
 def _pack_elements(table, b, b_k, b_n, swapped, target, to_k, k, cols, lanes):  # type: ignore[no-untyped-def]
     """k rows of one vector column of a panel, from a B of any strides and byte order; absent columns become zero."""
     item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
@@ -234,7 +231,7 @@ def _pack_elements(table, b, b_k, b_n, swapped, target, to_k, k, cols, lanes):  
                     copy_bytes(to, come_from, 8, swapped)
 
 
-@njit
+@inner
 def _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: ignore[no-untyped-def]
     """Rows [first, first + rows) of a (k x n) B of any strides: squares transposed in registers where B is contiguous along
     k, single elements elsewhere."""
@@ -259,18 +256,26 @@ def _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: 
         )
 
 
-@njit
-def pack_panels(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: ignore[no-untyped-def]
+_LOOP = types.void(types.int64, types.int64, types.int64)
+
+
+@cfunc(_LOOP)
+def pack_panels(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     """Pack rows [first, first + rows) of a (k x n) tile of B into panels at ``target`` (layout: :func:`by_rows`)."""
+    w = words(arguments)
+    table, b, b_k, b_n, swapped, target, first, rows, k, n = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9]
     if b_n == load_i64(table + 8 * t.ITEM) and swapped == 0:
         _pack_rows(table, b, b_k, target, first, rows, k, n)
     else:
         _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n)
 
 
-@njit
-def copy_elements(table, source, from_row, from_col, swapped, target, to_row, to_col, m, n):  # type: ignore[no-untyped-def]
+@cfunc(_LOOP)
+def copy_elements(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     """Copy an (m x n) matrix of any strides and byte order to one of any strides."""
+    w = words(arguments)
+    table, source, from_row, from_col, swapped = w[0], w[1], w[2], w[3], w[4]
+    target, to_row, to_col, m, n = w[5], w[6], w[7], w[8], w[9]
     item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
     for i in range(m):
         for j in range(n):
@@ -283,9 +288,12 @@ def copy_elements(table, source, from_row, from_col, swapped, target, to_row, to
                     copy_bytes(to, at, 8, swapped)
 
 
-@njit
-def multiply_packed(table, a, a_row, a_k, packed, width_packed, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
+@cfunc(_LOOP)
+def multiply_packed(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     """C = or += A times the first n columns (at least: whole panels are done) of a packed (k x width_packed) B."""
+    w = words(arguments)
+    table, a, a_row, a_k, packed, width_packed = w[0], w[1], w[2], w[3], w[4], w[5]
+    c, c_row, m, n, k, add = w[6], w[7], w[8], w[9], w[10], w[11]
     lanes, vecs, item = load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS), load_i64(table + 8 * t.ITEM)
     width = vecs * lanes
     n = min(width_packed, -(-n // width) * width)
@@ -294,14 +302,23 @@ def multiply_packed(table, a, a_row, a_k, packed, width_packed, c, c_row, m, n, 
     by_rows(table, a, a_row, a_k, packed, b_k, k * b_k, edge_vecs * lanes * item, c, c_row, m, n, k, add)
 
 
-@njit
-def multiply_in_place(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
+@cfunc(_LOOP)
+def multiply_in_place(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     """C = or += A times a B of unit column stride, read where it lies.
 
     A low product (k <= 32) writes C row by row, since then C, not B, is what moves.
     """
+    w = words(arguments)
+    table, a, a_row, a_k, b, b_k = w[0], w[1], w[2], w[3], w[4], w[5]
+    c, c_row, m, n, k, add = w[6], w[7], w[8], w[9], w[10], w[11]
     item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
     if k <= 32 and m > 64 and n > 4 * vecs * lanes:
         by_rows(table, a, a_row, a_k, b, b_k, vecs * lanes * item, b_k, c, c_row, m, n, k, add)
     else:
         by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add)
+
+
+# The loops by the table word that holds their address.  Other jitted code calls them through it, arguments in a block of words:
+# a function numba inlines is optimised again in each of its callers, and a first call waits for that.
+IN_PLACE, PACKED, PACK, COPY = t.LOOPS, t.LOOPS + 1, t.LOOPS + 2, t.LOOPS + 3
+LOOPS = {IN_PLACE: multiply_in_place, PACKED: multiply_packed, PACK: pack_panels, COPY: copy_elements}
