@@ -43,7 +43,7 @@ def swizzle_orders(path: Path) -> None:
 
 
 def hit_rate(swizzle: object, problem: tuple[int, int, int], tile: tuple[int, int, int], item: int = 4) -> float:
-    """Share of tile loads that find their tile in one cache with least-recently-used replacement, one core."""
+    """Share of the bytes loaded that are found in one cache with least-recently-used replacement, one core."""
     tasks = swizzle.bind(problem=problem, tile=tile[:2]).schedule()  # type: ignore[attr-defined]
     k_tiles = -(-problem[2] // tile[2])
     sizes = {"a": tile[0] * tile[2] * item, "b": tile[1] * tile[2] * item}
@@ -52,9 +52,9 @@ def hit_rate(swizzle: object, problem: tuple[int, int, int], tile: tuple[int, in
     for m, n in tasks[["m", "n"]].tolist():
         for k in range(k_tiles):
             for key in (("a", m, k), ("b", n, k)):
-                loads += 1
+                loads += sizes[key[0]]
                 if key in held:
-                    hits += 1
+                    hits += sizes[key[0]]
                     held.move_to_end(key)
                     continue
                 held[key] = sizes[key[0]]
@@ -75,7 +75,9 @@ def swizzle_traffic(path: Path) -> None:
         ax.plot(offsets, misses, "o-", color=colour, label=f"direction {direction}: bands of {band}")
     row_major = 1 - hit_rate(fg.RowMajor(), problem, tile)
     ax.axhline(row_major, color="#777777", linestyle="--", label="RowMajor")
-    ax.set(xlabel="offset (blocks in a band)", ylabel="tile loads that miss the cache", ylim=(0, 0.75), xticks=offsets)
+    ax.set(
+        xlabel="offset (blocks in a band)", ylabel="bytes loaded that miss the cache", ylim=(0, 0.75), xticks=offsets
+    )
     ax.legend()
     ax.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
@@ -95,9 +97,11 @@ def policies_ops(path: Path) -> None:
         "HostPanels()": fg.HostPanels(),
     }
     lanes = {"LOAD_A": 3, "LOAD_B": 2, "MMAD": 1, "STORE": 0, "BEFORE": 0, "AFTER": 0}
-    figure, axes = plt.subplots(len(policies), 1, figsize=(11, 9), layout="constrained", sharex=True)
+    figure, axes = plt.subplots(len(policies), 1, figsize=(11, 8.6), layout="constrained", sharex=True)
+    longest = 0
     for (title, policy), ax in zip(policies.items(), axes, strict=True):
         ops = fg.trace(64, 128, 192, policy=policy, tile=tile, cores=1, swizzle=fg.RowMajor())
+        longest = max(longest, len(ops))
         for step, op in enumerate(ops):
             name = fg.Op(int(op["op"])).name
             small = name in ("BEFORE", "AFTER")
@@ -111,14 +115,20 @@ def policies_ops(path: Path) -> None:
                 )
             )
             label = name.lower() if small else "store" if name == "STORE" else str(op["k"])
-            ax.text(step + 0.5, lanes[name] + 0.5, label, ha="center", va="center", fontsize=7.5, color="white")
+            ax.text(
+                step + 0.5,
+                lanes[name] + 0.5,
+                label,
+                ha="center",
+                va="center",
+                fontsize=7.5,
+                color="black" if small else "white",
+            )
         ax.set(ylim=(0, 4), yticks=[0.5, 1.5, 2.5, 3.5], yticklabels=["write back", "multiply", "load B", "load A"])
         ax.set_title(title, fontsize=10, loc="left")
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
-    axes[-1].set(xlim=(0, max(22, axes[-1].get_xlim()[1])), xlabel="order of issue")
-    for ax in axes:
-        ax.autoscale_view()
+    axes[-1].set(xlim=(0, longest), xlabel="order of issue", xticks=[])
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
