@@ -70,7 +70,7 @@ def predicted_miss(
 
     Before the cliff, Zn (bands of s rows): tn/(s(tm+tn)) (1-rho) + tm/(C(tm+tn)); Nz the same with the axes exchanged; rho is the
     part of the long axis still cached when the snake turns, times (bands-1)/bands.  Row-major, per wave of P cores:
-    (rows tm + columns tn)/(P(tm+tn)).  Everything fits: only the first touch of each tile misses.
+    (rows tm + columns tn)/(P(tm+tn)), or Zn with s = 1 and rho = 0 while a wave's panels fit.  Everything fits: only the first touch of each tile misses.
     """
     (m, n, k), (tm, tn) = problem, tile[:2]
     rows, cols = -(-m // tm), -(-n // tn)
@@ -80,7 +80,8 @@ def predicted_miss(
     if (m * k + k * n) * itemsize <= llc_bytes:
         return first_touch, "both operands fit the cache: each tile misses once, whatever the order"
     if isinstance(swizzle, RowMajor):
-        # a wave touches P blocks of consecutive rows
+        if (min(cores, cols) * tn + tm) * k * itemsize <= llc_bytes:  # a row's panel of A stays from wave to wave
+            return (tn + tm / cols) / (tm + tn), "row-major: a row of blocks keeps its panel of A, B streams once per row"
         touched_rows = max(1.0, cores / cols)
         return (touched_rows * tm + min(cores, cols) * tn) / (cores * (tm + tn)), "row-major: every wave streams its panels anew"
     if not isinstance(swizzle, IdentitySwizzle):
@@ -92,6 +93,8 @@ def predicted_miss(
     if kept + streamed > llc_bytes:
         return None, f"beyond the cliff: a band of {_size(kept)} and a panel of {_size(streamed)} exceed the {_size(llc_bytes)} cache"
     bands = -(-across // offset)
-    turn = min(1.0, (llc_bytes - kept) / (along * streamed)) * (bands - 1) / bands
+    # at a turn the cache holds two bands and the panels of a wave; what is left are streamed panels read again at once
+    left = llc_bytes - 2 * kept - -(-cores // offset) * streamed
+    turn = min(1.0, max(0.0, left) / (along * streamed)) * (bands - 1) / bands
     miss = far / (offset * (tm + tn)) * (1 - turn) + near / (along * (tm + tn))
     return max(first_touch, min(1.0, miss)), f"{bands} bands; the snake saves {turn:.0%} of the streamed panels"
