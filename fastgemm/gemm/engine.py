@@ -232,14 +232,18 @@ def _run_stream(
     if x.a_swap:
         p[L.P_STAGE_A] = L.COPIED
     run = _Run(p, x, table, item, symmetric)
+    work = x.m * x.n * x.k * x.batch
+    threads = threads if work > 60**3 else 1
     callbacks = (getattr(policy, "before", None), getattr(policy, "after", None))
-    with borrowed(run.bytes(threads)) as memory:
-        run.place(memory, threads)
+    # A long run comes back to Python between ops, and each core keeps its slots; with very many cores a core is short anyway.
+    long = work > _LONG_RUN and plan.cores <= 8 * threads and not any(callbacks)
+    lanes = plan.cores if long else threads
+    with borrowed(run.bytes(lanes)) as memory:
+        run.place(memory, lanes)
         if any(callbacks):
             _run_with_callbacks(run, plan.cores, threads, callbacks)
             return
-        run.words[r.BUDGET] = _BUDGET_NS if x.m * x.n * x.k * x.batch > _LONG_RUN else 0
-        threads = threads if x.m * x.n * x.k * x.batch > 60**3 else 1
+        run.words[[r.BUDGET, r.OWN_BY_CORE]] = _BUDGET_NS * long, long
         while True:
             run.words[r.LEFT] = 0
             pool.run(r.run_core.address, run.address, plan.cores, threads)
@@ -278,16 +282,16 @@ class _Run:
         w[[r.B_SHARED, r.SYMMETRIC]] = self.shared, symmetric
         self.words = w
 
-    def bytes(self, threads: int) -> int:
+    def bytes(self, lanes: int) -> int:
         """The scratch this run needs: cores' states, the packed slab or slots, the threads' own tiles."""
-        return self.cores * self.core_bytes + self.common + threads * self.own
+        return self.cores * self.core_bytes + self.common + lanes * self.own
 
-    def place(self, memory: int, threads: int) -> None:
-        """Lay the scratch out at an address; threads' parts first, or the common slab."""
+    def place(self, memory: int, lanes: int) -> None:
+        """Lay the scratch out at an address; the lanes' parts first, then the common slab."""
         self.words[r.SCRATCH] = memory
-        self.words[r.CORES_AT] = at = memory + self.common + threads * self.own
-        if self.shared:  # the slab lies behind the threads' own parts
-            self.words[r.SLOTS_B] = threads * self.own
+        self.words[r.CORES_AT] = at = memory + self.common + lanes * self.own
+        if self.shared:  # the slab lies behind the lanes' own parts
+            self.words[r.SLOTS_B] = lanes * self.own
         for core in range(self.cores):
             ctypes.memset(at + core * self.core_bytes, 0, 8)
 

@@ -9,9 +9,9 @@ LOAD_B   a packed copy into the B slot, nothing if the slot still holds the tile
 MMAD     the tile product, added into C itself, or into an accumulator tile where C has no unit column stride
 STORE    nothing where C is the accumulator, else the copy of the accumulator tile into C
 
-A *run* is a block of 64-bit words (below) at an address, shared by all threads; what is a thread's own lies in its part of the
-scratch memory, what is a core's own (the machine's state, the op, the pending copy) in the core's part, so that a core can stop
-after any op and go on later on another thread.
+A *run* is a block of 64-bit words (below) at an address, shared by all threads; what is a thread's own (slots, accumulator) lies in
+its part of the scratch memory, what is a core's own (the machine's state, the op, the pending copy) in the core's part, so that a
+core can stop after any op.  Where it may go on on another thread (OWN_BY_CORE), each core has slots and accumulator too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["CORE_HEAD", "RUN_WORDS", "drive", "run_core"]
 (
     TABLE, P, S_SIZE, A, A_ROW, A_K, A_BATCH, A_SWAP, B, B_K, B_N, B_BATCH, B_SWAP, C, C_ROW, C_N, C_BATCH, C_DIRECT,
     CORES_AT, CORE_BYTES, SCRATCH, THREAD_BYTES, SLOTS_A, SLOT_A_BYTES, SLOTS_B, SLOT_B_BYTES, B_SHARED, ACC, BUDGET, LEFT,
-    SYMMETRIC, MACHINE,
-) = range(32)  # fmt: skip
-RUN_WORDS = 32
+    SYMMETRIC, MACHINE, OWN_BY_CORE,
+) = range(33)  # fmt: skip
+RUN_WORDS = 33
 
 # what a machine is asked: to start the core, or for its next op (op code -1: none)
 START, ADVANCE = range(2)
@@ -176,8 +176,11 @@ def _store(run, thread, op):  # type: ignore[no-untyped-def]
 
 
 @njit
-def drive(run, core, thread):  # type: ignore[no-untyped-def]
-    """Run the core's ops until one is a callback (its op code), the budget is used up (-2), or there are no more (-1)."""
+def drive(run, core, lane):  # type: ignore[no-untyped-def]
+    """Run the core's ops until one is a callback (its op code), the budget is used up (-2), or there are no more (-1).
+
+    ``lane`` says whose part of the scratch memory is used.
+    """
     at = load_i64(run + 8 * CORES_AT) + core * load_i64(run + 8 * CORE_BYTES)
     head = words(at)
     stepping = on_stack((load_i64(run + 8 * P), at + 8 * CORE_HEAD, at + 8 * (CORE_HEAD + load_i64(run + 8 * S_SIZE))))
@@ -197,13 +200,13 @@ def drive(run, core, thread):  # type: ignore[no-untyped-def]
             break
         kind = op[L.OP]
         if kind <= L.LOAD_B:
-            _load(run, thread, head, op)
+            _load(run, lane, head, op)
         elif kind == L.MMAD:
-            _multiply(run, thread, p, head, op)
+            _multiply(run, lane, p, head, op)
             if until != 0 and clock() > until:
                 return -2
         elif kind == L.STORE:
-            _store(run, thread, op)
+            _store(run, lane, op)
         else:
             return kind
     head[STARTED] = 2
@@ -213,5 +216,10 @@ def drive(run, core, thread):  # type: ignore[no-untyped-def]
 @cfunc(types.void(types.int64, types.int64, types.int64))
 def run_core(run, core, thread):  # type: ignore[no-untyped-def]
     """All ops of a core, or as many as the budget allows (the signature is the thread pool's); LEFT is set if some are left."""
-    if drive(run, core, thread) != -1:
+    lane = core if load_i64(run + 8 * OWN_BY_CORE) != 0 else thread
+    while True:
+        stopped = drive(run, core, lane)
+        if stopped < 0:
+            break
+    if stopped == -2:
         store_i64(run + 8 * LEFT, 1)
