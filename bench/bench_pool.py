@@ -24,7 +24,7 @@ import numpy as np
 from numba import int64, types
 
 from fastgemm.gemm import pool
-from fastgemm.gemm.emit_sync import clock, load, pause, store
+from fastgemm.gemm.emit_sync import clock, give_way, load, pause, store
 from fastgemm.gemm.threads import pool_kind
 from fastgemm.jit import cfunc, njit
 
@@ -41,8 +41,13 @@ def shared(args, chunk, thread):
     """Wait until the other chunk has begun too.  `args`: the round, then the last round each chunk has begun."""
     now = load(args)
     store(args + 8 + 8 * chunk, now)
+    spins = 0
     while load(args + 16 - 8 * chunk) != now:
-        pause()
+        spins += 1
+        if spins % 256 == 0:
+            give_way()
+        else:
+            pause()
 
 
 @njit

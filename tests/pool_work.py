@@ -12,7 +12,7 @@ import numpy as np
 from numba import int64, types
 
 from fastgemm.gemm import pool
-from fastgemm.gemm.emit_sync import add, clock, load, pause, store, swap
+from fastgemm.gemm.emit_sync import add, clock, give_way, load, pause, store, swap
 from fastgemm.jit import cfunc
 
 CHUNKS = 1024
@@ -49,7 +49,7 @@ def meet(args, chunk, thread):
     add(args + BEGUN, 1)
     until = clock() + PATIENCE
     while load(args + BEGUN) < load(args + WANTED):
-        pause()
+        give_way()
         if clock() > until:
             add(args + LATE, 1)
             break
