@@ -11,11 +11,13 @@ import numpy as np
 from . import layout as L
 from .arch import Arch, Tile
 from .arch import arch as arch_of
+from .gemm.choose import schedule
 from .jit import njit
 from .layout import Op, Realised
-from .policy import HostPanels, Policy
+from .options import Options
+from .policy import Policy
 from .stream import advance, encode, new_state, start
-from .swizzle import IdentitySwizzle, Swizzle
+from .swizzle import Swizzle
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -76,6 +78,42 @@ def trace_vector(P: np.ndarray) -> np.ndarray:
     return rows.view(TRACE_DTYPE)[:, 0]
 
 
+def in_place_shares(problem: tuple[int, int, int], batch: int, dtype: np.dtype, threads: int, strict: bool) -> np.ndarray | None:
+    """The ops of a product of contiguous operands that plans no stream because B is best read in place; None if it plans one.
+
+    Each share of the job (a "core" of the trace) is one block over all of K: views of A and B, a multiplication, a store.
+    """
+    from .gemm import job
+    from .gemm.choose import slab
+    from .gemm.direct import SERIAL_WORK, in_place
+
+    m, n, k = problem
+    item = dtype.itemsize
+    if not in_place.py_func(m, n, k, k * n * item) and n > 1:
+        return None
+    cut, step, shares = job.split.py_func(m, n, k, batch, threads if m * n * k * batch > SERIAL_WORK else 1)
+    kc = slab(k, n, item, item // 2 if dtype.kind == "c" else item, 0, True) if strict else k
+    rows = []
+    for share in range(shares):
+        spans = [(0, batch), (0, m), (0, n)]
+        axis = {job.BY_BATCH: 0, job.BY_ROWS: 1, job.BY_COLUMNS: 2}[cut]
+        spans[axis] = (share * step, min(step, spans[axis][1] - share * step))
+        (first, count), (m0, height), (n0, width) = spans
+        number = 0
+        for b in range(first, first + count):
+            place = (m0 // step if axis == 1 else 0, n0 // step if axis == 2 else 0)
+            for k0 in range(0, k, kc):
+                for op in (Op.LOAD_A, Op.LOAD_B, Op.MMAD, Op.STORE)[: 4 if k0 + kc >= k else 3]:
+                    loads = op in (Op.LOAD_A, Op.LOAD_B)
+                    span = (0, 0, k) if op == Op.STORE else (k0 // kc, k0, min(kc, k - k0))
+                    realised = Realised.IN_PLACE if loads else Realised.NONE
+                    rows.append(
+                        (share, number, op, b, b, 0, *place, span[0], 0, span[2], realised, m0, n0, span[1], height, width, 0, 1)
+                    )
+                    number += 1
+    return np.array(rows, TRACE_DTYPE)
+
+
 def trace(
     m: int,
     n: int,
@@ -89,46 +127,53 @@ def trace(
     dtype: DTypeLike = "f4",
     arch: str | Arch = "host",
     reproducible: bool = False,
+    threads: int | None = None,
     shared_b: bool = False,
 ) -> np.ndarray:
     """The op stream of an m x n x k product: a structured array of TRACE_DTYPE, core by core in program order.
 
-    It is the stream the executor runs.  policy="auto" is HostPanels; swizzle="auto" follows the traffic law
-    (`fastgemm.traffic.auto_swizzle`); tile defaults to the architecture's; cores to its core count.  Raises ValueError where the
-    tile does not fit the policy's buffers on the architecture.
+    It is the stream `matmul` runs with the same keywords on contiguous operands.  policy="auto" is HostPanels with the host's own
+    blocking, or for small products no stream at all: their trace has one block per share of the job, A and B both in place.  With
+    another policy swizzle="auto" follows the traffic law (`fastgemm.traffic.auto_swizzle`), and tile and cores default to the
+    architecture's (on the host: to the threads).  `shared_b` says that all batches multiply the same B.  Raises ValueError where
+    the tile does not fit the policy's buffers on the architecture.
 
     >>> import fastgemm as fg
     >>> t = fg.trace(128, 128, 512, policy=fg.Pingpong(), swizzle=fg.RowMajor(), tile=(128, 128, 256), cores=1)
     >>> [fg.Op(op).name for op in t["op"]]
     ['LOAD_A', 'LOAD_B', 'LOAD_A', 'LOAD_B', 'MMAD', 'MMAD', 'STORE']
     """
-    problem = tuple(as_int(extent) for extent in (m, n, k))
-    if min(problem) < 0 or as_int(batch) < 0:
-        raise ValueError(f"extents must not be negative, got m, n, k = {problem} and batch = {batch}")
-    profile = arch_of(arch)
-    kind = HostPanels() if isinstance(policy, str) and policy == "auto" else policy
-    if not isinstance(kind, Policy):
-        raise ValueError(f'policy must be "auto" or a dispatch policy such as fastgemm.Pingpong(), not {policy!r}')
-    cores = profile.cores if cores is None else as_int(cores)
-    if cores < 1:
-        raise ValueError(f"cores must be at least 1, got {cores}")
-    blocks = profile.default_tile(dtype, problem, kind.slots().l1) if tile is None else Tile.of(tile)
-    kind.validate(profile, blocks, dtype, reproducible)
-    order = swizzle
-    if isinstance(swizzle, str) and swizzle == "auto":
-        from .traffic import auto_swizzle
+    from .gemm.threads import resolve
 
-        order = auto_swizzle(problem, blocks.l1, np.dtype(dtype).itemsize, profile.llc_bytes, share=profile.swizzle_share)[0]
-    if not isinstance(order, Swizzle):
-        raise ValueError(f'swizzle must be "auto" or a block scheduler such as {IdentitySwizzle(3, 0)}, not {swizzle!r}')
+    problem = (as_int(m), as_int(n), as_int(k))
+    batch = as_int(batch)
+    if min(problem) < 0 or batch < 0:
+        raise ValueError(f"extents must not be negative, got m, n, k = {problem} and batch = {batch}")
+    if not isinstance(policy, Policy) and policy != "auto":
+        raise ValueError(f'policy must be "auto" or a dispatch policy such as fastgemm.Pingpong(), not {policy!r}')
+    if not isinstance(swizzle, Swizzle) and swizzle != "auto":
+        raise ValueError(f'swizzle must be "auto" or a block scheduler such as fastgemm.IdentitySwizzle(3, 0), not {swizzle!r}')
+    if cores is not None and as_int(cores) < 1:
+        raise ValueError(f"cores must be at least 1, got {cores}")
+    block = None if tile is None else Tile.of(tile)
+    options = Options(policy, swizzle, block, cores, threads, arch_of(arch), reproducible)
+    if 0 in (m, n, batch):
+        return np.empty(0, TRACE_DTYPE)
+    workers = resolve(threads)
+    element = np.dtype(dtype)
+    if policy == "auto" and swizzle == "auto" and block is None and cores is None and k and options.arch.host:
+        shares = in_place_shares(problem, batch, element, workers, reproducible)
+        if shares is not None:
+            return shares
+    chosen = schedule(problem, element, options, workers)
     P = encode(
-        problem,  # type: ignore[arg-type]
-        blocks.l1,
-        policy=kind,
-        swizzle=order,
-        cores=cores,
-        batch=as_int(batch),
-        host=profile.host,
+        problem,
+        chosen.tile,
+        policy=chosen.policy,
+        swizzle=chosen.swizzle,
+        cores=chosen.cores,
+        batch=batch,
+        host=chosen.host,
         reproducible=reproducible,
         shared_b=shared_b,
     )

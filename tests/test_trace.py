@@ -308,19 +308,38 @@ def test_empty_extents(policy):
 
 
 def test_trace_fields_and_defaults():
-    trace = fg.trace(300, 200, 500)
+    trace = fg.trace(300, 200, 500, policy=fg.Preload(), threads=2)
     assert trace.dtype == fg.TRACE_DTYPE
     assert fg.TRACE_DTYPE.names[:12] == ("core", "step", "op", "task", "batch", "group", "m", "n", "k", "slot", "klen", "realised")
-    assert set(trace["op"]) <= {fg.Op.LOAD_A, fg.Op.LOAD_B, fg.Op.MMAD, fg.Op.STORE}
     for core in np.unique(trace["core"]):
         mine = trace[trace["core"] == core]
         assert mine["step"].tolist() == list(range(len(mine)))
-    ascend = fg.trace(512, 512, 512, policy=fg.Pingpong(), swizzle="auto", cores=4, dtype="f2", arch="ascend_a2")
+    ascend = fg.trace(512, 512, 512, policy=fg.Pingpong(), cores=4, dtype="f2", arch="ascend_a2")
     assert (ascend["realised"][np.isin(ascend["op"], LOADS)] == Realised.COPIED).all()
     assert ascend["rows"].max() == 128
     assert ascend["cols"].max() == 256
     many = fg.trace(2, 2, 2, policy=fg.Preload(), swizzle=fg.RowMajor(), tile=(1, 1, 1), cores=1000)
     assert np.unique(many["core"]).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "batch", "threads"), [(40, 30, 20, 1, 2), (200, 190, 180, 1, 2), (8, 900, 700, 1, 2), (9, 9, 9, 700, 3)])
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_small_products_plan_no_stream_and_say_so(m, n, k, batch, threads, reproducible):
+    """One block per share of the job, everything read in place; every product of elements once."""
+    trace = fg.trace(m, n, k, batch=batch, threads=threads, reproducible=reproducible)
+    assert (trace["realised"][np.isin(trace["op"], LOADS)] == Realised.IN_PLACE).all()
+    assert len(np.unique(trace["core"])) == (1 if m * n * k * batch <= 60**3 else trace["core"].max() + 1)
+    done = np.zeros((batch, m, n), int)
+    for row in trace[trace["op"] == fg.Op.MMAD]:
+        done[row["batch"], row["m0"] : row["m0"] + row["rows"], row["n0"] : row["n0"] + row["cols"]] += row["klen"]
+    assert (done == k).all()
+
+
+def test_large_products_pack_b_once_per_slab():
+    trace = fg.trace(1000, 1200, 2000, threads=1)
+    loads_b = trace[trace["op"] == fg.Op.LOAD_B]
+    assert (loads_b["realised"] == Realised.COPIED).all()
+    assert loads_b["klen"].sum() * 1200 == (loads_b["klen"] * loads_b["cols"]).sum() == 2000 * 1200
 
 
 def test_trace_refuses_what_cannot_run():
