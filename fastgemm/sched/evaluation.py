@@ -52,7 +52,7 @@ class Evaluation:
     waits: NDArray[Any]  # WAIT_DTYPE: the counter waits a compiler would insert, last iteration
     pressure: Pressure
     ranges: NDArray[Any]  # RANGE_DTYPE: fragments loaded from LDS
-    held: float  # matrix instructions a load is held before its first use, mean over loads
+    held: float  # matrix instructions issued between a load and its first use, mean over loads
     register_limit: int
     spilled_registers: int  # 32-bit registers that go to scratch in the last iteration
     spill_stores: int  # 32-bit words a lane writes to and reads from scratch in the last iteration
@@ -210,7 +210,7 @@ def check_order(dag: Dag, order: ArrayLike | Any) -> NDArray[np.int32]:
 def live_ranges(dag: Dag, order: NDArray[np.integer]) -> tuple[NDArray[Any], float]:
     """Fragments loaded from LDS and consumed by matrix instructions of the region, in issue order, and the held average.
 
-    A load is held from the matrix instruction issued before it to the first one that reads it.
+    Held: matrix instructions that issue after a load and before the first one that reads it.
     """
     wmma = dag.flavor[order] == int(Flavor.WMMA)
     before = np.empty(dag.n, np.int64)  # matrix instructions issued before each node
@@ -244,7 +244,7 @@ def live_ranges(dag: Dag, order: NDArray[np.integer]) -> tuple[NDArray[Any], flo
         reduced = np.full(names.size, start, np.int64)
         reduce.at(reduced, group, values)
         table[column] = reduced
-    held = float((first[loads] - (before[loads] - 1)).mean())
+    held = float((first[loads] - before[loads]).mean())
     return table[np.argsort(table["position"], kind="stable")], held
 
 

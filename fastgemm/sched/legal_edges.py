@@ -13,7 +13,7 @@ import numpy as np
 
 from ..jit import njit
 
-__all__ = ["TAKEN", "CYCLE", "PRESENT", "admit", "merge_edges"]
+__all__ = ["TAKEN", "CYCLE", "PRESENT", "admit", "merge_edges", "topological_places"]
 
 TAKEN, CYCLE, PRESENT = 0, 1, 2  # verdict on one candidate
 
@@ -90,7 +90,7 @@ def _predecessors(n, succ_start, succ):
 
 
 @njit
-def _base_order(n, succ_start, succ, alive):
+def topological_places(n, succ_start, succ, alive):
     """Place of every live node in a topological order of the graph without candidates: program order if it is one."""
     degree = np.zeros(n, np.int64)
     place = np.full(n, -1, np.int64)
@@ -167,7 +167,7 @@ def _one_by_one(n, succ_start, succ, alive, sources, targets, verdict):
 
     A candidate that points forward in the order is legal at once; any other costs a search of the stretch between its ends.
     """
-    place = _base_order(n, succ_start, succ, alive)
+    place = topological_places(n, succ_start, succ, alive)
     pred_start, pred = _predecessors(n, succ_start, succ)
     stamp = np.full(n, -1, np.int64)
     forward = np.empty(n, np.int64)

@@ -66,8 +66,8 @@ def barrier_latency(
 
 
 @register("opening_delay")
-def opening_delay(dag: Dag, *, machine: Machine, until: int = 7) -> tuple[Dag, MutationReport]:
-    """Hold LDS loads that feed matrix instructions of the region until matrix instruction ``until`` has issued.
+def opening_delay(dag: Dag, *, machine: Machine, until: int = 7, cycles: int = 0) -> tuple[Dag, MutationReport]:
+    """Hold LDS loads that feed matrix instructions of the region until ``cycles`` after matrix instruction ``until`` issued.
 
     It stands for a barrier at the region's start that a bare DAG of loads and matrix instructions lacks.  Loads whose first
     consumer is not later than ``until`` stay as they are.
@@ -81,9 +81,9 @@ def opening_delay(dag: Dag, *, machine: Machine, until: int = 7) -> tuple[Dag, M
             dag.edge_start, dag.edge_target, dag.edge_kind, int(EdgeKind.DATA), position, loads
         )
         held = loads[(first != NEVER) & (first > until)]
-        wanted.add("opening", np.full(held.size, chain[until]), held)
+        wanted.add("opening", np.full(held.size, chain[until]), held, cycles)
     table = wanted.table()
     changed, verdict = apply_edges(dag, table)
     return changed, MutationReport(
-        "opening_delay", f"until {until}", ("opening",), table, verdict, positions=chain.size
+        "opening_delay", f"until {until} + {cycles}", ("opening",), table, verdict, positions=chain.size
     )

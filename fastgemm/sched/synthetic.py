@@ -33,7 +33,8 @@ class GemmSchedule:
     ``m``, ``n``, ``k`` count the slices (``k=0``: one per matrix instruction's depth); ``nest`` names the loops over them from the
     outermost in.  ``preload``: the fragments of slice s + 1 are loaded before the matrix instructions of slice s, otherwise
     before their own slice.  ``carried``: the first slice's fragments were loaded by the previous iteration.  ``blocked``:
-    matrix instructions go by 2 x 2 tiles, otherwise row by row.
+    matrix instructions go by 2 x 2 tiles, otherwise row by row.  ``recompute``: the descriptors of tensor loads are computed anew
+    with bounds checks, otherwise advanced.
     """
 
     m: int = 1
@@ -43,6 +44,7 @@ class GemmSchedule:
     preload: bool = False
     carried: bool = True
     blocked: bool = True
+    recompute: bool = False
 
 
 SCHEDULES = {
@@ -51,8 +53,8 @@ SCHEDULES = {
     "sliceN": GemmSchedule(n=2),
     "sliceNK": GemmSchedule(n=2, k=2),
     "sliceMNK": GemmSchedule(m=2, n=2, k=2),
-    "single_warp": GemmSchedule(k=0, preload=True, blocked=False),
-    "pipelined": GemmSchedule(k=0, preload=False, carried=False, blocked=False),
+    "single_warp": GemmSchedule(k=0, preload=True, blocked=False, recompute=True),
+    "pipelined": GemmSchedule(k=0, carried=False, blocked=False, recompute=True),
 }
 
 
@@ -199,9 +201,12 @@ class _Body:
         self.scale: list[int] = [-1] * len(wave.slices)  # of B, per slice
         self.scale_a: list[int] = [-1] * len(wave.slices)
         self.loaded: list[list[tuple[str, NDArray[np.int64]]]] = [self._claim(s) for s in range(len(wave.slices))]
-        self.base = code.register(2 + 2 * op.scaled, 1, carried=True)  # LDS offsets of a wave's lanes: A, B, scales
+        self.base = code.register(
+            2 + op.scaled + self.a_scales, 1, carried=True
+        )  # LDS offsets of a wave's lanes: A, B, scales
         self.counter = code.scalar(carried=True)
-        self.address: list[int] = []
+        self.stage = -1  # scalar offset of the LDS buffer in use
+        self.address: dict[str, int] = {}  # operand -> vector register, once computed
 
     def _claim(self, s: int) -> list[tuple[str, NDArray[np.int64]]]:
         """Registers of the fragments slice ``s`` is the first to need."""
@@ -251,14 +256,13 @@ class _Body:
             self.code.emit("S_CMP_LG_U32", -1, self.counter)
 
     def _open(self) -> None:
-        """The barrier in front of this tile's loads and their addresses."""
+        """The barrier in front of loads from another LDS buffer, and that buffer's offset."""
         if not self.core:
-            stage = self._stage()
+            self.stage, self.address = self._buffer_offset(), {}
             self.code.barrier()
-            self._addresses(stage)
 
-    def _stage(self) -> int:
-        """Scalar offset of the current LDS buffer: a mask for two, a remainder otherwise."""
+    def _buffer_offset(self) -> int:
+        """Scalar offset of the current LDS buffer: a mask for two buffers, a remainder for more."""
         code, counter = self.code, self.counter
         chain = ["S_AND_B32"] if self.buffers == 2 else ["S_MUL_HI_U32", "S_LSHR_B32", "S_MUL_I32", "S_SUB_I32"]
         value = counter
@@ -268,12 +272,27 @@ class _Body:
             value = made
         return value
 
-    def _addresses(self, stage: int) -> None:
-        self.address = []
-        for base in self.base.tolist():
-            made = int(self.code.register(1, 1)[0])
-            self.code.emit("V_ADD_U32_e32", made, stage, base)
-            self.address.append(made)
+    def _address(self, operand: str) -> int:
+        """Vector register with an operand's LDS address, computed where it is first needed; scales and padded tiles cost more."""
+        if self.core:
+            return -1
+        if operand not in self.address:
+            code = self.code
+            base = int(self.base[("a", "b", "scale", "scale_a").index(operand)])
+            made = int(code.register(1, 1)[0])
+            if operand in "ab" and self.buffers == 2:
+                code.emit("V_ADD_U32_e32", made, self.stage, base)
+            else:
+                shifted, padded = code.scalar(), code.scalar()
+                code.emit("S_LSHL_B32", shifted, self.stage)
+                code.emit("S_LSHL_B32", padded, self.stage)
+                if operand != "a":
+                    code.emit("S_ADD_I32", shifted, shifted)
+                code.emit("V_ADD3_U32_e64", made, shifted, padded, base)
+                if operand not in "ab":
+                    code.emit("V_ADD_U32_e32", made, made)
+            self.address[operand] = made
+        return self.address[operand]
 
     def _load(self, s: int, *, last: bool = False) -> None:
         """LDS loads of the fragments slice ``s`` brings in; with ``last`` those are the next iteration's."""
@@ -281,7 +300,6 @@ class _Body:
             return
         if self.core and self.plan.carried and s == 0:
             return
-        where = {"a": 0, "b": 1, "scale": 2, "scale_a": 3}
         for name, registers in self.loaded[s]:
             if not registers.size:
                 continue
@@ -292,8 +310,9 @@ class _Body:
                 opcode = "DS_READ2_B32_gfx9"
             parts = words // width
             masks = np.array([lane_mask(width, width * p) for p in range(parts)], np.uint64)
-            address = -1 if self.core else self.address[where[name]]
-            self.code.emit(opcode, np.repeat(registers, parts), address, lanes={0: np.tile(masks, registers.size)})
+            self.code.emit(
+                opcode, np.repeat(registers, parts), self._address(name), lanes={0: np.tile(masks, registers.size)}
+            )
 
     def _multiply(self, s: int) -> None:
         """Matrix instructions of slice ``s``."""
@@ -324,19 +343,68 @@ class _Body:
         step = code.scalar()
         code.emit("S_ADD_I32", step, self.counter)
         for _ in range(2 + self.wave.op.scaled + self.a_scales):
-            pointer = code.scalar(2, carried=True)
-            descriptor = code.scalar(4)
-            shape = code.scalar(8, carried=True)
-            code.emit("S_MUL_I32", descriptor, step, lanes={0: lane_mask(1, 0)})
-            code.emit("S_ADD_I32", descriptor, step, lanes={0: lane_mask(1, 1)})
-            code.emit("S_ADD_U64", descriptor, pointer, lanes={0: lane_mask(2, 2)})
-            code.emit("TENSOR_LOAD_TO_LDS_d2", -1, descriptor, shape)
-            code.emit("S_ADD_U64", pointer, pointer)
+            names = {
+                "counter": self.counter,
+                "step": step,
+                "pointer": code.scalar(2, carried=True),
+                "shape": code.scalar(8, carried=True),
+                "descriptor": code.scalar(4),
+            }
+            _write_scalars(code, _RECOMPUTE if self.plan.recompute else _ADVANCE, names)
+            code.emit("TENSOR_LOAD_TO_LDS_d2", -1, names["descriptor"], names["shape"])
+            code.emit("S_ADD_U64", names["pointer"], names["pointer"])
         code.emit("S_ADD_I32", self.counter, self.counter)
         if self.plan.carried:
-            stage = self._stage()
-            code.barrier()
-            self._addresses(stage)
+            self._open()
+
+
+# scalar code in front of a tensor load: opcode, destination[.first word[-last word]], sources
+_ADVANCE = """
+S_MUL_I32 descriptor.0 step
+S_ADD_I32 descriptor.1 step
+S_ADD_U64 descriptor.2-3 pointer"""
+_RECOMPUTE = """
+S_LSHL_B32 left counter
+S_MUL_HI_I32 high counter
+S_LSHR_B32 sign high
+S_ADD_I32 quotient high sign
+S_MUL_I32 product quotient
+S_SUB_I32 buffer counter product
+S_LSHL_B32 offset buffer
+S_LSHL_B32 padding buffer
+S_LSHR_B32 descriptor.0 step
+S_LSHR_B32 offset offset
+S_ADD_I32 offset padding offset
+S_LSHL1_ADD_U32 descriptor.1 offset
+S_ADD_U64 descriptor.2-3 pointer
+S_SUB_I32 rest step left
+S_MAX_I32 rest rest
+S_CMP_GT_I32 - left
+S_CSELECT_B32 rest rest
+S_AND_B32 low rest
+S_LSHR_B32 upper rest
+S_ADD_I32 rows upper
+S_MAX_I32 rows rows
+S_LSHL_B32 shape.1 rest
+S_LSHL_B32 packed rows
+S_OR_B32 shape.2 packed low
+S_LSHR_B32 packed rows
+S_OR_B32 shape.3 packed"""
+
+
+def _write_scalars(code: Assembler, text: str, names: dict[str, int]) -> None:
+    """Emit scalar code over named registers; a name nobody gave is a new one-word register."""
+    for line in text.split("\n")[1:]:
+        opcode, target, *sources = line.split()
+        name, _, words = target.partition(".")
+        for wanted in (name, *sources):
+            if wanted != "-" and wanted not in names:
+                names[wanted] = code.scalar()
+        lanes = None
+        if words:
+            first, _, last = words.partition("-")
+            lanes = {0: lane_mask(int(last or first) - int(first) + 1, int(first))}
+        code.emit(opcode, names.get(name, -1), *(names[source] for source in sources), lanes=lanes)
 
 
 def _tile_order(rows: int, columns: int, blocked: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
