@@ -91,6 +91,7 @@ def numpy_threads(count: int) -> Iterator[str]:
         return
     with threadpoolctl.threadpool_limits(limits=count, user_api="blas"):
         info = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+        info = [pool for pool in info if "numpy" in pool["filepath"]] or info  # SciPy brings a BLAS of its own
         yield ", ".join(
             f"{pool['internal_api']} {pool.get('version')} {pool.get('architecture', '')}, {pool['num_threads']} thread(s)"
             for pool in info

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -12,8 +11,8 @@ from typing import Any
 
 __all__ = ["add_command", "print_json", "print_table", "progress", "require"]
 
-# width of a table that does not go to a terminal: wide enough that no cell of ours wraps
-_FILE_WIDTH = 132
+# a table takes the width it needs, up to this: a cell that a narrow terminal wraps can still be read, one cut short cannot
+_WIDTH = 200
 
 
 def add_command(subparsers: Any, name: str, description: str, *examples: str) -> argparse.ArgumentParser:
@@ -76,11 +75,10 @@ def print_table(
     table = table_module.Table(title=title or None, caption=caption or None, box=box.SIMPLE_HEAD, title_justify="left")
     table.caption_justify = "left"
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index in left else "right", no_wrap=index != len(columns) - 1)
+        table.add_column(column, justify="left" if index in left else "right", no_wrap=True)
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _FILE_WIDTH
-    console_module.Console(width=width, highlight=False, markup=False, emoji=False).print(table)
+    console_module.Console(width=_WIDTH, highlight=False, markup=False, emoji=False).print(table)
 
 
 def progress(text: str) -> None:

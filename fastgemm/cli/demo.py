@@ -59,7 +59,7 @@ def _print(problem: Any, rows: list[Any], blas: str) -> None:
     (m, k), n = problem.a.shape, problem.b.shape[1]
     print(
         f"Elevation model {problem.survey.shape[0]} x {problem.survey.shape[1]} (Jacksboro fault), resampled to {m} x {n}:\n"
-        f"({m} x {k}) @ ({k} x {n}), float32, {problem.work:.2f} GFLOP.  numpy: {blas}."
+        f"({m} x {k}) @ ({k} x {n}), float32, {problem.work:.2f} GFLOP.  numpy's BLAS: {blas.rpartition(',')[0] or blas}."
     )
     table = [
         (
@@ -72,7 +72,7 @@ def _print(problem: Any, rows: list[Any], blas: str) -> None:
             f"{row.peak:.1f}",
             f"{row.rate / row.peak:.1%}",
             f"{row.error * 1e3:.2f}",
-            f"{row.survey_error * 1e3:.2f}",
+            f"{row.survey_error * 1e3:.3f}",
             "right" if row.ok else "WRONG",
         )
         for row in rows
@@ -84,15 +84,18 @@ def _print(problem: Any, rows: list[Any], blas: str) -> None:
             "threads",
             "ms",
             "GFLOP/s",
-            "numpy",
+            "numpy's",
             "ratio",
             "peak",
             "of peak",
-            "off float64, mm",
-            "off survey, mm",
-            "result",
+            "error, mm",
+            "at survey, mm",
+            "check",
         ],
         table,
-        caption=f"ratio: numpy's time over ours, median of pairs taken in turn; peak: the multiply-add units, measured beside it; "
-        f"the callback saw {called} blocks.",
+        caption=(
+            "numpy's: its GFLOP/s in the same run; ratio: its time over ours, median of pairs taken in turn; peak: of the "
+            "multiply-add units, measured beside it; error: largest difference to float64; at survey: largest difference to the "
+            f"surveyed elevations; the callback saw {called} blocks"
+        ),
     )
