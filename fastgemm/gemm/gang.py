@@ -120,7 +120,7 @@ class Gang:
         """Run `body(thread)` on the caller (0) and on up to ``threads - 1`` helpers; raise the first exception of any.
 
         An exception on the caller's thread (KeyboardInterrupt, too) calls `cancel`, which should make the helpers come to an
-        end, and waits for those inside before it goes on; a second KeyboardInterrupt leaves without them.
+        end, and waits for those inside before it goes on, whatever the user types: they use the caller's memory.
         """
         self.grow(threads - 1)
         job = _Job(body)
@@ -130,9 +130,14 @@ class Gang:
             body(0)
             job.close()
         except BaseException as error:
-            job.fail(error)
-            cancel()
-            job.close()
+            while True:
+                try:
+                    job.fail(error)
+                    cancel()
+                    job.close()
+                    break
+                except KeyboardInterrupt:
+                    continue
             if not isinstance(error, Exception):
                 raise
         try:

@@ -23,6 +23,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from . import tickets
 from .gang import Gang, join_all, start_worker
 from .threads import MAX_THREADS, pool_kind
 
-__all__ = ["address", "begin", "execute", "run", "run_python"]
+__all__ = ["address", "begin", "execute", "run", "run_python", "stopping"]
 
 begin = tickets.begin
 execute = tickets.execute
@@ -41,6 +42,8 @@ _LINE = 128
 # Seconds a fork or the end of the interpreter waits for a worker; only one that is inside a job takes any.
 _PATIENCE = 1.0
 _tokens = itertools.count(1)
+# Set once a chunk of the innermost `run_python` around us has failed.
+_failed: ContextVar[threading.Event | None] = ContextVar("fastgemm_failed", default=None)
 
 
 class _Pool:
@@ -173,8 +176,9 @@ def _claimed(pool: _Pool) -> Iterator[bool]:
 def run_python(fn: Callable[[int, int], object], chunks: int, threads: int) -> None:
     """Call ``fn(chunk, thread)`` once for every chunk, on up to `threads` Python threads; thread numbers as in :func:`run`.
 
-    The first exception is raised to the caller when the chunks that have begun are finished; the others do not start.  The
-    threads see the caller's context variables.  Calls of :func:`run` inside `fn` run on their own thread alone.
+    The first exception is raised to the caller when the chunks that have begun are finished; the others do not start.  A
+    chunk that is long looks at :func:`stopping` now and then.  The threads see the caller's context variables.  Calls of
+    :func:`run` inside `fn` run on their own thread alone.
     """
     threads = min(threads, chunks)
     pool = _ready(0)
@@ -184,23 +188,29 @@ def run_python(fn: Callable[[int, int], object], chunks: int, threads: int) -> N
                 fn(chunk, 0)
             return
         numbers = iter(range(chunks))
-        failed = False
-
-        def cancel() -> None:
-            nonlocal failed
-            failed = True
+        failed = threading.Event()
 
         def part(thread: int) -> None:
             try:
                 for chunk in numbers:
-                    if failed:
+                    if failed.is_set():
                         return
                     fn(chunk, thread)
             except BaseException:
-                cancel()
+                failed.set()
                 raise
 
-        pool.gang.run(part, cancel, threads)
+        token = _failed.set(failed)
+        try:
+            pool.gang.run(part, failed.set, threads)
+        finally:
+            _failed.reset(token)
+
+
+def stopping() -> bool:
+    """Inside a chunk of :func:`run_python`: whether another chunk has failed or Ctrl-C was pressed, so that a long one may end."""
+    failed = _failed.get()
+    return failed is not None and failed.is_set()
 
 
 @atexit.register
