@@ -214,6 +214,25 @@ def test_the_exception_of_a_chunk_reaches_the_caller(kind, guilty):
     job(40, 3)
 
 
+def test_a_long_chunk_can_see_that_another_has_failed(kind):
+    both = threading.Barrier(2, timeout=60)
+    ended = []
+
+    def part(chunk, thread):
+        assert not pool.stopping()
+        both.wait()
+        if chunk == 0:
+            raise LookupError
+        while not pool.stopping():
+            time.sleep(0.001)
+        ended.append(chunk)
+
+    with pytest.raises(LookupError):
+        pool.run_python(part, 2, 2)
+    assert ended == [1]
+    assert not pool.stopping()
+
+
 def test_an_exception_without_threads_reaches_the_caller(kind):
     begun = []
 
@@ -261,13 +280,21 @@ def test_threads_see_the_callers_context(kind):
 # --- interrupts
 
 
+def _press_ctrl_c() -> None:
+    """What the terminal does; elsewhere than on POSIX, what comes nearest."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
 def _interrupt_when_begun(block: Block) -> threading.Thread:
     """Send the main thread SIGINT once a chunk is running, then let the chunks go on."""
 
     def send() -> None:
         while not block.count[0]:
             time.sleep(0.001)
-        _thread.interrupt_main(signal.SIGINT)
+        _press_ctrl_c()
         block.set(pool_work.FLAG, 1)
 
     thread = threading.Thread(target=send)
@@ -300,6 +327,27 @@ def test_keyboard_interrupt_ends_a_python_job(kind):
     with pytest.raises(KeyboardInterrupt):
         pool.run_python(part, 1_000_000, 2)
     sender.join()
+    pool_work.meeting()
+
+
+def test_a_second_keyboard_interrupt_waits_for_the_helpers_too(kind):
+    both = threading.Barrier(2, timeout=60)
+    ended = []
+
+    def part(chunk, thread):
+        both.wait()
+        if thread == 0:
+            raise KeyboardInterrupt
+        while not pool.stopping():
+            time.sleep(0.001)
+        for _ in range(3):
+            _press_ctrl_c()
+            time.sleep(0.01)
+        ended.append(thread)
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.run_python(part, 2, 2)
+    assert ended == [1], "the call returned while a helper was at work"
     pool_work.meeting()
 
 
