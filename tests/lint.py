@@ -19,6 +19,16 @@ MAX_PARAMETERS = 14
 # modules whose jit decorators bring the package's compile options, and the one place that may use numba's own
 _JIT_HOME = "fastgemm.jit"
 _NUMBA_DECORATORS = {"njit", "jit", "cfunc", "vectorize", "guvectorize", "stencil", "generated_jit"}
+_PLAIN_DECORATORS = {
+    "property",
+    "cached_property",
+    "staticmethod",
+    "classmethod",
+    "lru_cache",
+    "cache",
+    "contextmanager",
+    "setter",
+}
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 _MACHINE_PATH = re.compile(r"(?:^|[\s\"'`(=])(?:/work/|/home/\w|/root/|/Users/\w|[A-Z]:\\\\Users)")
 
@@ -160,17 +170,23 @@ def no_machine_paths(module: Module) -> Findings:
 
 def public_functions_are_annotated(module: Module) -> Findings:
     """Every public function and method that numba does not compile has annotations on all arguments and the result."""
+    lines = module.source.splitlines()
     for scope in (module.tree, *(node for node in module.tree.body if isinstance(node, ast.ClassDef))):
         for function in scope.body:
             if not isinstance(function, _Function) or function.name.startswith("_"):
                 continue
-            decorators = {_dotted(decorator).rpartition(".")[2] for decorator in function.decorator_list}
-            if decorators & {"njit", "cfunc", "overload", "intrinsic", "register_jitable"}:
+            if _is_compiled(function, lines):
                 continue
             arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
             if bare or function.returns is None:
                 yield function.lineno, f"{function.name}: annotate {', '.join([*bare, 'the result'])}"
+
+
+def _is_compiled(function: _Function, lines: list[str]) -> bool:
+    """Numba compiles it: any decorator but Python's own, or a note to the type checker where it is compiled further down."""
+    decorators = {_dotted(decorator).rpartition(".")[2] for decorator in function.decorator_list}
+    return bool(decorators - _PLAIN_DECORATORS) or "type: ignore[no-untyped-def]" in lines[function.lineno - 1]
 
 
 def modules_say_what_they_are(module: Module) -> Findings:
