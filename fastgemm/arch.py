@@ -16,6 +16,7 @@ from functools import lru_cache
 from operator import index as as_int
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
 __all__ = ["Arch", "Caches", "Tile", "accumulator_size", "arch", "detect_caches", "evened", "item_size"]
 
@@ -29,7 +30,7 @@ def _extents(name: str, values: Sequence[int]) -> tuple[int, int, int]:
     extents = tuple(as_int(value) for value in values)
     if len(extents) != 3 or min(extents) < 1:
         raise ValueError(f"{name} must be three positive extents (m, n, k), got {values!r}")
-    return extents  # type: ignore[return-value]
+    return extents
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def dtype_name(dtype: object) -> str:
         return dtype
     import numpy as np
 
-    return np.dtype(dtype).name  # type: ignore[call-overload]
+    return str(np.dtype(cast("Any", dtype)).name)
 
 
 def accumulator_size(dtype: str) -> int:
@@ -103,7 +104,9 @@ class Arch:
         """
         name = dtype_name(dtype)
         if name not in self.tiles:
-            raise ValueError(f"{self.name} has no default tile for {name}; pass tile=, or use one of {', '.join(sorted(self.tiles))}")
+            raise ValueError(
+                f"{self.name} has no default tile for {name}; pass tile=, or use one of {', '.join(sorted(self.tiles))}"
+            )
         tile = self.tiles[name]
         m, n, k = tile.l1
         while k > 16 and stages * (m + n) * k * item_size(name) > self.l1:
@@ -262,12 +265,12 @@ HOST_DTYPES = (
 def host_arch(caches: Caches, cpus: int) -> Arch:
     """The profile of a machine with these caches and so many usable CPUs."""
     l1 = max(caches.l2, caches.llc // (2 * min(caches.llc_shared_by, cpus)))
-    m, n = HOST_BLOCK
     tiles = {}
     for name in HOST_DTYPES:
+        m, n = HOST_BLOCK
         k = int(HOST_K_BYTES / max(2.0, item_size(name)))  # bytes and halves: the K extent of halves suffices
-        while k > 64 and 2 * (m + n) * k * item_size(name) > l1:
-            k //= 2
+        while 2 * (m + n) * k * item_size(name) > l1:
+            m, n, k = (m, n, k // 2) if k > 64 else (m // 2, n // 2, k)
         tiles[name] = Tile((m, n, k))
     return Arch(
         name="host",

@@ -103,7 +103,10 @@ PART, PARTS = 14, 15  # as in the piece
 CHAIN = 16  # as in the piece
 SLOT = 17  # L1 slot
 SLOT_B = 18  # slot of the B tile; equals SLOT unless B has its own slots
-FIRST, LAST = 19, 20  # 1 on the first and last *executed* K step of the piece: reset the accumulator, the result is complete
+FIRST, LAST = (
+    19,
+    20,
+)  # 1 on the first and last *executed* K step of the piece: reset the accumulator, the result is complete
 REALISED = 21  # a Realised value
 OP_SIZE = 22
 
@@ -127,7 +130,12 @@ S_HEAD, S_COUNT = 10, 11  # FIFO of descriptors: oldest entry, number of entries
 S_DRAIN = 12  # 1: all tiles are issued, the FIFO drains
 S_SLAB, S_WINDOW, S_WINDOW_BATCH = 13, 14, 15  # K slab, first step and batch of the pieces it runs over (HostPanels)
 S_CLOCK = 16  # time stamp of B slots
-S_SAY, S_SAY_PIECE, S_SAY_J, S_SAY_SLOT = 17, 18, 19, 20  # the machine's decision: op, piece it is about, executed K step, slot
+S_SAY, S_SAY_PIECE, S_SAY_J, S_SAY_SLOT = (
+    17,
+    18,
+    19,
+    20,
+)  # the machine's decision: op, piece it is about, executed K step, slot
 S_CUR = 21  # the current piece
 S_NEXT = S_CUR + PIECE_SIZE  # the piece behind it
 S_BUFFER = S_NEXT + PIECE_SIZE  # pieces of the fetched step

@@ -7,7 +7,7 @@ twice: its own parameters when it is made, its buffers against a tile, a dtype a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, fields
 from operator import index as as_int
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -55,6 +55,11 @@ class Policy:
     id: ClassVar[PolicyId]
     staging: str = "auto"
 
+    def __str__(self) -> str:
+        """The constructor call, with the parameters that are not the defaults."""
+        given = [(f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
     def _check_staging(self) -> None:
         if self.staging not in ("auto", "copy"):
             raise ValueError(f"staging must be 'auto' or 'copy', got {self.staging!r}")
@@ -86,7 +91,8 @@ class Policy:
         shuffle = getattr(self, "shuffle_k", False)
         if shuffle and reproducible:
             raise ValueError(
-                f"{type(self).__name__}(shuffle_k=True) sums K in an order that depends on the core, which reproducible=True rules out; "
+                f"{type(self).__name__}(shuffle_k=True) sums K in an order that depends on the core, which "
+                "reproducible=True rules out; "
                 "leave shuffle_k at None"
             )
         return not reproducible if shuffle is None else bool(shuffle)
@@ -108,7 +114,8 @@ class Policy:
         for axis, extent in zip("mnk", tile.l1, strict=True):
             if extent * size % arch.align:
                 raise ValueError(
-                    f"{who}: tile {axis} = {extent} is {extent * size:g} bytes of {name}; {arch.name} takes multiples of {arch.align} bytes"
+                    f"{who}: tile {axis} = {extent} is {extent * size:g} bytes of {name}; {arch.name} takes multiples of "
+                    f"{arch.align} bytes"
                 )
         a = m * k * size if self.stages_a(arch) else 0
         tiles = f"{m}x{k} + {k}x{n}" if a else f"{k}x{n}"
@@ -121,14 +128,19 @@ class Policy:
         if arch.events is not None:
             for buffer, used in (("L1", 2 * slots.l1), ("L0", slots.l0a + slots.l0b)):
                 if used > arch.events:
-                    raise ValueError(f"{who}: the {buffer} slots of A and B take {used} event ids; {arch.name} has {arch.events}")
+                    raise ValueError(
+                        f"{who}: the {buffer} slots of A and B take {used} event ids; {arch.name} has {arch.events}"
+                    )
         if getattr(self, "unit_flag", None) and _is_integer(name):
-            raise ValueError(f"{who}: the unit flag does not exist for {name} operands; pass unit_flag=False or leave it at None")
+            raise ValueError(
+                f"{who}: the unit flag does not exist for {name} operands; pass unit_flag=False or leave it at None"
+            )
 
     def _fits(self, buffer: str, arch: Arch, room: int, need: float, what: str) -> None:
         if need > room:
             raise ValueError(
-                f"{type(self).__name__}: {what} take {need:.0f} bytes; {buffer} of {arch.name} has {room}. Use a smaller tile or fewer stages"
+                f"{type(self).__name__}: {what} take {need:.0f} bytes; {buffer} of {arch.name} has {room}. "
+                "Use a smaller tile or fewer stages"
             )
 
     def fields(self, *, host: bool, reproducible: bool) -> dict[int, int]:
@@ -147,7 +159,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Pingpong(Policy):
-    """Before each multiplication the block's next K tile is loaded into another slot; a block's first tile is loaded when it begins."""
+    """The block's next K tile is loaded before each multiplication; a block's first tile only when the block begins."""
 
     id: ClassVar[PolicyId] = PolicyId.PINGPONG
     stages: int = 2
@@ -187,7 +199,7 @@ class Preload(Policy):
 
 @dataclass(frozen=True)
 class PreloadAsync(Policy):
-    """Loads run `preload_stages` tiles ahead of the multiplications through a ring of `l1_stages` slots, across blocks and batches."""
+    """Loads run `preload_stages` tiles ahead of the multiplications through a ring of `l1_stages` slots, across blocks."""
 
     id: ClassVar[PolicyId] = PolicyId.PRELOAD_ASYNC
     preload_stages: int = 1
@@ -230,7 +242,9 @@ class PreloadAsyncWithCallback(PreloadAsync):
         for name in ("before", "after"):
             callback = getattr(self, name)
             if callback is not None and not callable(callback):
-                raise TypeError(f"{type(self).__name__}: {name} must be callable as {name}(core, task, group, m, n), got {callback!r}")
+                raise TypeError(
+                    f"{type(self).__name__}: {name} must be callable as {name}(core, task, group, m, n), got {callback!r}"
+                )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ from .vectors import inner, pointer
 
 __all__ = ["CUT_SCHEDULE_DTYPE", "SCHEDULE_DTYPE", "pieces_of_task", "schedule", "step_counts"]
 
-_FIELDS = [("core", "i4"), ("step", "i4"), ("task", "i8"), ("batch", "i4"), ("m", "i4"), ("n", "i4"), ("k0", "i8"), ("klen", "i8")]
+_FIELDS = [
+    ("core", "i4"),
+    ("step", "i4"),
+    ("task", "i8"),
+    ("batch", "i4"),
+    ("m", "i4"),
+    ("n", "i4"),
+    ("k0", "i8"),
+    ("klen", "i8"),
+]
 #: one row per piece of a task: block coordinates in tiles, the K range in elements
 SCHEDULE_DTYPE = np.dtype(_FIELDS, align=True)
 #: the same for schedulers that cut blocks: the rows and columns covered, in elements, as well

@@ -59,7 +59,7 @@ def cut_k(P, k, kt, part, parts, out, at):
 
 @inner
 def identity_block(P, batch, index, out, at):
-    """Block number `index`: bands of P_OFFSET rows (direction 0) or columns (1), walked across the band first; odd bands run back."""
+    """Block number `index`: bands of P_OFFSET rows (direction 0) or columns (1), walked across first; odd bands run back."""
     along = P[L.P_COLS]
     across = P[L.P_ROWS]
     if P[L.P_DIRECTION] != 0:
@@ -144,7 +144,9 @@ def stream_part(P, batch, task, start, kt, out, at):
     block = start // P[L.P_KT]
     first = stream_first(P, block)
     last = stream_first(P, block + 1)
-    if stream_start(P, last) == (block + 1) * P[L.P_KT]:  # the boundary is a task's edge: the task behind it has no share
+    if (
+        stream_start(P, last) == (block + 1) * P[L.P_KT]
+    ):  # the boundary is a task's edge: the task behind it has no share
         last -= 1
     identity_block(P, batch, P[L.P_NORMAL] + block, out, at)
     cut_k(P, start - block * P[L.P_KT], kt, task - first, last - first + 1, out, at)
@@ -248,7 +250,7 @@ def column_tails(P):
 
 @inner
 def column_block(P, batch, index, out, at):
-    """Equal columns for every core: whole block columns first, then each core's share of the columns left over; m varies fastest."""
+    """Equal columns for every core: whole block columns first, then a share of the columns left over; m varies fastest."""
     cores = P[L.P_CORES]
     rows = P[L.P_ROWS]
     full = P[L.P_N] // (cores * P[L.P_TN])

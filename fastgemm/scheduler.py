@@ -74,13 +74,17 @@ class Scheduler:
         elif loops is not None:
             raise ValueError(f"loops={tuple(loops)} needs a problem and a tile")
 
-    def update(self, problem: Sequence[int] | None, tile: Sequence[int] | None, loops: Sequence[int] | None = None) -> Scheduler:
+    def update(
+        self, problem: Sequence[int] | None, tile: Sequence[int] | None, loops: Sequence[int] | None = None
+    ) -> Scheduler:
         """Take another problem (M, N, K), tile (m, n[, k]) and, if known, block grid; returns the scheduler."""
         if problem is None or tile is None:
             raise ValueError(f"a scheduler needs both a problem and a tile, got problem={problem} and tile={tile}")
         m, n, k = _extents("problem", problem, (3,), 0)
         edges = _extents("tile", tile, (2, 3), 1)
-        geometry = Geometry((m, n, k), (edges[0], edges[1], edges[2] if len(edges) == 3 else max(k, 1)), self.cores, self.batch)
+        geometry = Geometry(
+            (m, n, k), (edges[0], edges[1], edges[2] if len(edges) == 3 else max(k, 1)), self.cores, self.batch
+        )
         if loops is not None and _extents("loops", loops, (2, 3), 0)[:2] != geometry.grid[:2]:
             raise ValueError(
                 f"loops={tuple(loops)} is not the block grid of problem {(m, n, k)} in tiles {edges}, which is {geometry.grid[:2]}"
@@ -207,7 +211,11 @@ class Scheduler:
         return core
 
     def __repr__(self) -> str:
-        bound = f"problem={self.geometry.problem}, tile={self.geometry.tile}" if "geometry" in self.__dict__ else "no problem"
+        bound = (
+            f"problem={self.geometry.problem}, tile={self.geometry.tile}"
+            if "geometry" in self.__dict__
+            else "no problem"
+        )
         return f"Scheduler({self.swizzle}, {bound}, cores={self.cores}, batch={self.batch})"
 
 

@@ -255,7 +255,10 @@ class SingleCoreSplitKSwizzle(_Banded):
 
 @dataclass(frozen=True)
 class L1FullLoadSwizzle(_Banded):
-    """Identity geometry, ranked so that every core walks a contiguous run and keeps its panel of A.  Batches run one after the other."""
+    """Identity geometry, ranked so that every core walks a contiguous run and keeps its panel of A.
+
+    Batches run one after the other.
+    """
 
     id: ClassVar[SchedulerId] = SchedulerId.L1_FULL_LOAD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index as as_int
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -42,6 +42,7 @@ _SOURCE = np.array(
         L.M0, L.N0, L.K0, L.ROWS, L.COLS, L.PART, L.PARTS,
     ]
 )  # fmt: skip
+_WIDTH = 2 + _SOURCE.size
 
 
 @njit
@@ -67,18 +68,20 @@ def trace_vector(P: np.ndarray) -> np.ndarray:
         start(P, core, state)
         step = 0
         while True:
-            chunk = np.empty((size, len(TRACE_DTYPE)), np.int64)
+            chunk = np.empty((size, _WIDTH), np.int64)
             count = write_ops(P, state, op, core, step, _SOURCE, chunk)
             chunks.append(chunk[:count])
             step += count
             if count < size:
                 break
             size = min(2 * size, 1 << 20)
-    rows = np.concatenate(chunks) if chunks else np.empty((0, len(TRACE_DTYPE)), np.int64)
+    rows = np.concatenate(chunks) if chunks else np.empty((0, _WIDTH), np.int64)
     return rows.view(TRACE_DTYPE)[:, 0]
 
 
-def in_place_shares(problem: tuple[int, int, int], batch: int, dtype: np.dtype, threads: int, strict: bool) -> np.ndarray | None:
+def in_place_shares(
+    problem: tuple[int, int, int], batch: int, dtype: np.dtype, threads: int, strict: bool
+) -> np.ndarray | None:
     """The ops of a product of contiguous operands that plans no stream because B is best read in place; None if it plans one.
 
     Each share of the job (a "core" of the trace) is one block over all of K: views of A and B, a multiplication, a store.
@@ -108,7 +111,26 @@ def in_place_shares(problem: tuple[int, int, int], batch: int, dtype: np.dtype, 
                     span = (0, 0, k) if op == Op.STORE else (k0 // kc, k0, min(kc, k - k0))
                     realised = Realised.IN_PLACE if loads else Realised.NONE
                     rows.append(
-                        (share, number, op, b, b, 0, *place, span[0], 0, span[2], realised, m0, n0, span[1], height, width, 0, 1)
+                        (
+                            share,
+                            number,
+                            op,
+                            b,
+                            b,
+                            0,
+                            *place,
+                            span[0],
+                            0,
+                            span[2],
+                            realised,
+                            m0,
+                            n0,
+                            span[1],
+                            height,
+                            width,
+                            0,
+                            1,
+                        )
                     )
                     number += 1
     return np.array(rows, TRACE_DTYPE)
@@ -119,8 +141,8 @@ def trace(
     n: int,
     k: int,
     *,
-    policy: Policy | str = "auto",
-    swizzle: Swizzle | str = "auto",
+    policy: Policy | Literal["auto"] = "auto",
+    swizzle: Swizzle | Literal["auto"] = "auto",
     tile: Tile | Sequence[int] | None = None,
     cores: int | None = None,
     batch: int = 1,
@@ -152,16 +174,19 @@ def trace(
     if not isinstance(policy, Policy) and policy != "auto":
         raise ValueError(f'policy must be "auto" or a dispatch policy such as fastgemm.Pingpong(), not {policy!r}')
     if not isinstance(swizzle, Swizzle) and swizzle != "auto":
-        raise ValueError(f'swizzle must be "auto" or a block scheduler such as fastgemm.IdentitySwizzle(3, 0), not {swizzle!r}')
+        raise ValueError(
+            f'swizzle must be "auto" or a block scheduler such as fastgemm.IdentitySwizzle(3, 0), not {swizzle!r}'
+        )
     if cores is not None and as_int(cores) < 1:
         raise ValueError(f"cores must be at least 1, got {cores}")
     block = None if tile is None else Tile.of(tile)
-    options = Options(policy, swizzle, block, cores, threads, arch_of(arch), reproducible)
+    profile = arch_of(arch)
+    options = Options(policy, swizzle, block, cores, threads, profile, reproducible)
     if 0 in (m, n, batch):
         return np.empty(0, TRACE_DTYPE)
     workers = resolve(threads)
     element = np.dtype(dtype)
-    if policy == "auto" and swizzle == "auto" and block is None and cores is None and k and options.arch.host:
+    if policy == "auto" and swizzle == "auto" and block is None and cores is None and k and profile.host:
         shares = in_place_shares(problem, batch, element, workers, reproducible)
         if shares is not None:
             return shares

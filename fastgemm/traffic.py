@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from .swizzle import IdentitySwizzle, RowMajor, Swizzle
 
-__all__ = ["auto_swizzle", "band_bytes", "predicted_miss"]
+__all__ = ["auto_swizzle", "band_bytes", "predicted_miss", "size_text"]
 
 
-def _size(count: float) -> str:
+def size_text(count: float) -> str:
     """Bytes for people."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
@@ -53,13 +53,14 @@ def auto_swizzle(
     axis, operand = ("rows", "A") if direction == 0 else ("columns", "B")
     order = f"M = {m} {'>' if m > n else '<' if m < n else '='} N = {n}"
     used = band_bytes(problem, tile, itemsize, offset, direction)
+    limit = f"{share:.0%} of the {size_text(llc_bytes)} cache"
     reason = f"direction {direction} ({order}: bands of {axis}); offset {offset}: "
     if offset >= strips:
-        reason += f"all {strips} {axis} of {operand} tiles take {_size(used)}, within {share:.0%} of the {_size(llc_bytes)} cache"
+        reason += f"all {strips} {axis} of {operand} tiles take {size_text(used)}, within {limit}"
     elif strip > share * llc_bytes:
-        reason += f"one {axis[:-1]} of {operand} tiles alone takes {_size(used)}, over {share:.0%} of the {_size(llc_bytes)} cache"
+        reason += f"one {axis[:-1]} of {operand} tiles alone takes {size_text(used)}, over {limit}"
     else:
-        reason += f"the largest band within {share:.0%} of the {_size(llc_bytes)} cache, {_size(used)} of {operand}"
+        reason += f"the largest band within {limit}, {size_text(used)} of {operand}"
     return IdentitySwizzle(offset, direction), reason
 
 
@@ -70,20 +71,25 @@ def predicted_miss(
 
     Before the cliff, Zn (bands of s rows): tn/(s(tm+tn)) (1-rho) + tm/(C(tm+tn)); Nz the same with the axes exchanged; rho is the
     part of the long axis still cached when the snake turns, times (bands-1)/bands.  Row-major, per wave of P cores:
-    (rows tm + columns tn)/(P(tm+tn)), or Zn with s = 1 and rho = 0 while a wave's panels fit.  Everything fits: only the first touch of each tile misses.
+    (rows tm + columns tn)/(P(tm+tn)), or Zn with s = 1 and rho = 0 while a wave's panels fit.
+    Everything fits: only the first touch of each tile misses.
     """
     (m, n, k), (tm, tn) = problem, tile[:2]
     rows, cols = -(-m // tm), -(-n // tn)
     if not (m and n and k):
         return None, "nothing is loaded"
-    first_touch = (m / rows * rows + n / cols * cols) / (cols * m + rows * n)
+    first_touch = (m + n) / (cols * m + rows * n)  # A is touched once per block column, B once per block row
     if (m * k + k * n) * itemsize <= llc_bytes:
         return first_touch, "both operands fit the cache: each tile misses once, whatever the order"
     if isinstance(swizzle, RowMajor):
         if (min(cores, cols) * tn + tm) * k * itemsize <= llc_bytes:  # a row's panel of A stays from wave to wave
-            return (tn + tm / cols) / (tm + tn), "row-major: a row of blocks keeps its panel of A, B streams once per row"
+            return (tn + tm / cols) / (
+                tm + tn
+            ), "row-major: a row of blocks keeps its panel of A, B streams once per row"
         touched_rows = max(1.0, cores / cols)
-        return (touched_rows * tm + min(cores, cols) * tn) / (cores * (tm + tn)), "row-major: every wave streams its panels anew"
+        return (touched_rows * tm + min(cores, cols) * tn) / (
+            cores * (tm + tn)
+        ), "row-major: every wave streams its panels anew"
     if not isinstance(swizzle, IdentitySwizzle):
         return None, "the law covers identity and row-major orders only"
     across, along, near, far = (rows, cols, tm, tn) if swizzle.direction == 0 else (cols, rows, tn, tm)
@@ -91,10 +97,16 @@ def predicted_miss(
     kept = offset * near * k * itemsize
     streamed = far * k * itemsize
     if kept + streamed > llc_bytes:
-        return None, f"beyond the cliff: a band of {_size(kept)} and a panel of {_size(streamed)} exceed the {_size(llc_bytes)} cache"
+        return (
+            None,
+            f"beyond the cliff: a band of {size_text(kept)} and a panel of {size_text(streamed)} exceed the cache",
+        )
     bands = -(-across // offset)
     # at a turn the cache holds two bands and the panels of a wave; what is left are streamed panels read again at once
     left = llc_bytes - 2 * kept - -(-cores // offset) * streamed
     turn = min(1.0, max(0.0, left) / (along * streamed)) * (bands - 1) / bands
     miss = far / (offset * (tm + tn)) * (1 - turn) + near / (along * (tm + tn))
-    return max(first_touch, min(1.0, miss)), f"{bands} bands; the snake saves {turn:.0%} of the streamed panels"
+    remark = f"{bands} bands; the snake saves {turn:.0%} of the streamed panels"
+    if bands == 1:
+        remark = "one band: its panels stay in the cache, the others stream once"
+    return max(first_touch, min(1.0, miss)), remark

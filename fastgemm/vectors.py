@@ -28,10 +28,10 @@ def inner(function: Callable[..., Any]) -> Any:
 
 
 @intrinsic
-def pointer(typingctx, array):  # type: ignore[no-untyped-def]
+def pointer(typingctx, array):
     """The address of an array's first element, to be indexed like the array."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
 
     return types.CPointer(array.dtype)(array), generate

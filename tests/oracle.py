@@ -90,7 +90,9 @@ def tail_split_k_tasks(order, kt, cores):
     tail = len(order) % cores
     factor = max(1, min(cores // tail, kt)) if tail else 1
     whole, rest = order[: len(order) - tail], order[len(order) - tail :]
-    return [[(m, n, list(range(kt)))] for m, n in whole] + [[(m, n, run)] for m, n in rest for run in equal_ranges(kt, factor)]
+    return [[(m, n, list(range(kt)))] for m, n in whole] + [
+        [(m, n, run)] for m, n in rest for run in equal_ranges(kt, factor)
+    ]
 
 
 def stream_k_tasks(order, kt, cores):

@@ -63,7 +63,10 @@ def cells(scheduler, value):
     ],
 )
 def test_identity_golden_task_grids(rows, cols, offset, direction, expected):
-    for swizzle in (fg.IdentitySwizzle(offset, direction), fg.DynamicIdentitySwizzle().set_swizzle_params(offset, direction)):
+    for swizzle in (
+        fg.IdentitySwizzle(offset, direction),
+        fg.DynamicIdentitySwizzle().set_swizzle_params(offset, direction),
+    ):
         assert cells(bound(swizzle, rows, cols), lambda row: row["task"]) == expected
 
 
@@ -94,7 +97,9 @@ def test_full_load_golden():
     assert cells(scheduler, lambda row: row["task"]) == expected
 
 
-@pytest.mark.parametrize(("kt", "factor", "ranges"), [(7, 3, [(0, 3), (3, 2), (5, 2)]), (8, 3, [(0, 3), (3, 3), (6, 2)])])
+@pytest.mark.parametrize(
+    ("kt", "factor", "ranges"), [(7, 3, [(0, 3), (3, 2), (5, 2)]), (8, 3, [(0, 3), (3, 3), (6, 2)])]
+)
 def test_split_k_golden_slices(kt, factor, ranges):
     scheduler = bound(fg.SplitKSwizzle(factor=factor), 1, 1, kt)
     assert [(p.k, p.k_tiles) for i in range(factor) for p in scheduler.pieces(i)] == ranges
@@ -161,12 +166,18 @@ def test_identity_is_a_bijection_on_all_small_grids(direction):
                 )
 
 
-@pytest.mark.parametrize("swizzle", [fg.RowMajor(), fg.AswtSwizzle(), fg.SingleCoreSplitKSwizzle(3, 1), fg.L1FullLoadSwizzle(2, 1)])
+@pytest.mark.parametrize(
+    "swizzle", [fg.RowMajor(), fg.AswtSwizzle(), fg.SingleCoreSplitKSwizzle(3, 1), fg.L1FullLoadSwizzle(2, 1)]
+)
 def test_every_order_is_a_bijection_on_all_small_grids(swizzle):
     for rows in range(1, 14):
         for cols in range(1, 14):
             schedule = bound(swizzle, rows, cols, cores=3).schedule()
-            assert len(set(zip(schedule["m"].tolist(), schedule["n"].tolist(), strict=True))) == rows * cols == len(schedule)
+            assert (
+                len(set(zip(schedule["m"].tolist(), schedule["n"].tolist(), strict=True)))
+                == rows * cols
+                == len(schedule)
+            )
 
 
 @small
@@ -178,7 +189,15 @@ def test_identity_order(rows, cols, offset, direction):
 
 
 @small
-@given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9), offsets, st.integers(0, 1), st.integers(1, 30), st.integers(0, 3))
+@given(
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(1, 9),
+    offsets,
+    st.integers(0, 1),
+    st.integers(1, 30),
+    st.integers(0, 3),
+)
 def test_every_scheduler_against_its_twin(rows, cols, kt, offset, direction, cores, batch):
     """Each core's steps and the K ranges of their pieces, batches included."""
     near = min(offset, 100)
@@ -189,8 +208,12 @@ def test_every_scheduler_against_its_twin(rows, cols, kt, offset, direction, cor
     twins = {
         fg.IdentitySwizzle(offset, direction): oracle.dealt_out(whole, cores, batch),
         fg.RowMajor(): oracle.dealt_out(plain, cores, batch),
-        fg.SplitKSwizzle(offset, direction, factor=4): oracle.dealt_out(oracle.split_k_tasks(order, kt, 4), cores, batch),
-        fg.TailSplitKSwizzle(offset, direction): oracle.dealt_out(oracle.tail_split_k_tasks(order, kt, cores), cores, batch),
+        fg.SplitKSwizzle(offset, direction, factor=4): oracle.dealt_out(
+            oracle.split_k_tasks(order, kt, 4), cores, batch
+        ),
+        fg.TailSplitKSwizzle(offset, direction): oracle.dealt_out(
+            oracle.tail_split_k_tasks(order, kt, cores), cores, batch
+        ),
         fg.StreamKSwizzle(offset, direction): oracle.dealt_out(oracle.stream_k_tasks(order, kt, cores), cores, batch),
         fg.AswtSwizzle(): oracle.dealt_out(window, cores, batch),
         fg.L1FullLoadSwizzle(offset, direction): oracle.contiguous(order, kt, cores, batch),
@@ -244,7 +267,9 @@ def painted(scheduler):
 
 
 @small
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 7), st.integers(1, 7), st.integers(1, 24), st.integers(1, 2))
+@given(
+    st.integers(1, 30), st.integers(1, 30), st.integers(1, 7), st.integers(1, 7), st.integers(1, 24), st.integers(1, 2)
+)
 def test_cut_blocks_cover_every_element_once(m, n, tm, tn, cores, batch):
     for swizzle in (fg.AswtSwizzle(tail_split=True), ColumnBlockSwizzle()):
         scheduler = swizzle.bind((m, n, 3), (tm, tn, 2), cores=cores, batch=batch)
@@ -348,7 +373,9 @@ def test_batches_and_block_shapes():
         fg.SplitKSwizzle(factor=3).bind((10, 20, 25), (10, 10, 4)).actual_block_shape((0, 1), task=0)
 
 
-@pytest.mark.parametrize("swizzle", [*(make(3, 1) for make in BANDED), fg.RowMajor(), fg.AswtSwizzle(tail_split=True), ColumnBlockSwizzle()])
+@pytest.mark.parametrize(
+    "swizzle", [*(make(3, 1) for make in BANDED), fg.RowMajor(), fg.AswtSwizzle(tail_split=True), ColumnBlockSwizzle()]
+)
 def test_empty_problems_have_empty_schedules(swizzle):
     for problem, batch in (((0, 5, 5), 1), ((5, 0, 5), 1), ((0, 0, 0), 1), ((5, 5, 5), 0)):
         scheduler = swizzle.bind(problem, (2, 2, 2), cores=3, batch=batch)

@@ -41,7 +41,9 @@ SWIZZLES = [
 def grid_trace(policy, rows, cols, kt, *, swizzle=None, cores=1, batch=1, **keywords):
     """Trace of a grid of one-element tiles."""
     swizzle = swizzle or fg.IdentitySwizzle()
-    return fg.trace(rows, cols, kt, policy=policy, swizzle=swizzle, tile=(1, 1, 1), cores=cores, batch=batch, **keywords)
+    return fg.trace(
+        rows, cols, kt, policy=policy, swizzle=swizzle, tile=(1, 1, 1), cores=cores, batch=batch, **keywords
+    )
 
 
 def ops_of(trace, core=0):
@@ -122,7 +124,15 @@ def test_second_half_of_a_cross_task_is_not_loaded_ahead():
 
 
 @small
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 7), st.integers(1, 7), st.integers(1, 3), st.booleans(), st.data())
+@given(
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 7),
+    st.integers(1, 7),
+    st.integers(1, 3),
+    st.booleans(),
+    st.data(),
+)
 def test_policies_against_their_twins(rows, cols, kt, cores, batch, shuffle, data):
     stages = data.draw(st.integers(2, 4))
     ahead = data.draw(st.integers(1, stages - 1))
@@ -180,7 +190,12 @@ def test_every_block_and_k_tile_is_multiplied_once(policy, swizzle):
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
 def test_a_tile_is_in_its_slot_when_it_is_multiplied(policy):
     """Replays the slots: what MMAD finds in SLOT and SLOT_B is its own tile, also where a load was left out as cached."""
-    for swizzle in (fg.IdentitySwizzle(2, 0), fg.StreamKSwizzle(), fg.SingleCoreSplitKSwizzle(2, 1), fg.AswtSwizzle(tail_split=True)):
+    for swizzle in (
+        fg.IdentitySwizzle(2, 0),
+        fg.StreamKSwizzle(),
+        fg.SingleCoreSplitKSwizzle(2, 1),
+        fg.AswtSwizzle(tail_split=True),
+    ):
         P = stream.encode((7, 6, 8), (2, 2, 3), policy=policy, swizzle=swizzle, cores=5, batch=2)
         S, op = stream.new_state(P), stream.new_op()
         for core in range(5):
@@ -310,7 +325,20 @@ def test_empty_extents(policy):
 def test_trace_fields_and_defaults():
     trace = fg.trace(300, 200, 500, policy=fg.Preload(), threads=2)
     assert trace.dtype == fg.TRACE_DTYPE
-    assert fg.TRACE_DTYPE.names[:12] == ("core", "step", "op", "task", "batch", "group", "m", "n", "k", "slot", "klen", "realised")
+    assert fg.TRACE_DTYPE.names[:12] == (
+        "core",
+        "step",
+        "op",
+        "task",
+        "batch",
+        "group",
+        "m",
+        "n",
+        "k",
+        "slot",
+        "klen",
+        "realised",
+    )
     for core in np.unique(trace["core"]):
         mine = trace[trace["core"] == core]
         assert mine["step"].tolist() == list(range(len(mine)))
@@ -322,7 +350,10 @@ def test_trace_fields_and_defaults():
     assert np.unique(many["core"]).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("m", "n", "k", "batch", "threads"), [(40, 30, 20, 1, 2), (200, 190, 180, 1, 2), (8, 900, 700, 1, 2), (9, 9, 9, 700, 3)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch", "threads"),
+    [(40, 30, 20, 1, 2), (200, 190, 180, 1, 2), (8, 900, 700, 1, 2), (9, 9, 9, 700, 3)],
+)
 @pytest.mark.parametrize("reproducible", [False, True])
 def test_small_products_plan_no_stream_and_say_so(m, n, k, batch, threads, reproducible):
     """One block per share of the job, everything read in place; every product of elements once."""
@@ -358,7 +389,9 @@ def test_trace_refuses_what_cannot_run():
 
 
 def test_offsets_are_64_bit():
-    P = stream.encode((2**36, 2**36, 2**34), (2**35, 2**35, 2**33), policy=fg.Pingpong(), swizzle=fg.RowMajor(), cores=4)
+    P = stream.encode(
+        (2**36, 2**36, 2**34), (2**35, 2**35, 2**33), policy=fg.Pingpong(), swizzle=fg.RowMajor(), cores=4
+    )
     S, op = stream.new_state(P), stream.new_op()
     stream.start(P, 3, S)
     for _ in range(3):
