@@ -10,7 +10,7 @@ import numpy as np
 
 from . import operands
 from .dtypes import ENGINE
-from .options import MatmulOptions, Options, Request, matmul_signature
+from .options import DEFAULTS, MatmulOptions, Options, Request, matmul_signature
 from .product import multiply, prepare
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Plan:
     shape: tuple[int, ...]  # of the result
     dtype: np.dtype[Any]  # of the result
     compute: np.dtype[Any]  # what is multiplied and summed
+    shared_b: bool  # whether all batches multiply the same b
     request: Request
 
     @property
@@ -74,7 +75,15 @@ class Plan:
 
         if not self.planned:
             return self._unplanned()
-        return str(explain(self))
+        return f"{explain(self)}{self._conversions()}"
+
+    def _conversions(self) -> str:
+        if self.a_dtype == self.b_dtype == self.compute == self.dtype:
+            return ""
+        return (
+            f"\ndtypes    a of {self.a_dtype}, b of {self.b_dtype}, multiplied and summed in {self.compute}, rounded once to "
+            f"{self.dtype}"
+        )
 
     def _unplanned(self) -> str:
         head = f"{self.a_dtype} {self.a_shape} @ {self.b_dtype} {self.b_shape} -> {self.dtype} {self.shape}"
@@ -103,6 +112,9 @@ class Plan:
             batch=math.prod(self.batch),
             dtype=self.compute,
             arch=options.arch,
+            reproducible=options.reproducible,
+            threads=options.threads,
+            shared_b=self.shared_b,
         )
         return ops
 
@@ -163,7 +175,7 @@ def plan(a: ArrayLike, b: ArrayLike, **options: Unpack[MatmulOptions]) -> Plan:
     shape = problem.shape
     if call.places:  # a scalar repeated over the shape has axes to move and no memory
         shape = np.moveaxis(np.broadcast_to(False, shape), range(-len(call.places), 0), call.places).shape
-    return Plan(
+    made = Plan(
         a_shape=left.shape,
         b_shape=right.shape,
         a_dtype=left.dtype.newbyteorder("="),
@@ -175,8 +187,16 @@ def plan(a: ArrayLike, b: ArrayLike, **options: Unpack[MatmulOptions]) -> Plan:
         shape=shape,
         dtype=loop.result,
         compute=loop.compute,
+        shared_b=math.prod(call.b.shape[:-2]) == 1,
         request=request,
     )
+    if made.planned and request.engine != DEFAULTS:
+        from .gemm.choose import schedule
+        from .gemm.threads import resolve
+
+        # raises where tile, policy and architecture do not suit each other
+        schedule((made.m, made.n, made.k), made.compute, request.engine, resolve(request.engine.threads))
+    return made
 
 
 plan.__signature__ = matmul_signature(out=False)  # type: ignore[attr-defined]

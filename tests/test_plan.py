@@ -102,6 +102,7 @@ def test_explain_names_what_was_chosen():
     for word in ("48", "33", "70", "Pingpong", "Identity"):
         assert word in text
     assert "float32" in fg.plan(A, B).explain()
+    assert "float16, multiplied and summed in float32" in fg.plan(A.astype("e"), B.astype("e")).explain()
     assert "plain path" in fg.plan(A.astype("i4"), B.astype("i4")).explain()
     assert "empty" in fg.plan(A[:0], B).explain()
 
