@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -133,12 +134,25 @@ def policies_ops(path: Path) -> None:
     plt.close(figure)
 
 
+def mutation(kernel: str) -> Callable[[Path], None]:
+    """Live ranges, register pressure and live-register histogram of a kernel, with and without the mutation."""
+    from fastgemm.sched import compare, synthetic
+    from fastgemm.sched.pictures import comparison_picture
+
+    return lambda path: comparison_picture(compare(synthetic.parse(kernel)), path)
+
+
 def main(folder: Path) -> None:
+    """Draw every picture into a folder."""
+    from fastgemm.sched.comparison import ARTICLE
+
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in (
         ("swizzle-orders.png", swizzle_orders),
         ("swizzle-traffic.png", swizzle_traffic),
         ("policies-ops.png", policies_ops),
+        ("mutation-mxfp8.png", mutation(ARTICLE[0])),
+        ("mutation-f16.png", mutation(ARTICLE[1])),
     ):
         draw(folder / name)
         print(folder / name)

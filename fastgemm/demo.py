@@ -4,6 +4,9 @@ The matrix is the elevation model of the Jacksboro fault that matplotlib ships (
 band-limited is two products, ``rows @ elevation @ columns.T``, where ``rows`` and ``columns`` evaluate its cosine series on the
 finer grid.  The second product is the one that is timed.  Two checks: against numpy in float64, and against the survey itself,
 which the fine grid has to reproduce at the surveyed points.
+
+Then the other half: the two kernels of the article on the DAG mutation, and the main loop of a compiled matrix product that the
+package ships, scheduled with and without the mutation and run on the in-order machine.
 """
 
 from __future__ import annotations
@@ -11,13 +14,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = ["Resampling", "Row", "cosine_resampler", "policies", "resampling", "time_policies"]
+if TYPE_CHECKING:
+    from .sched.comparison import Comparison
+
+__all__ = [
+    "Resampling",
+    "Row",
+    "cosine_resampler",
+    "policies",
+    "read_elevation",
+    "resampling",
+    "schedule_kernels",
+    "time_policies",
+]
 
 _FILE = "jacksboro_fault_dem.npz"
+# a Triton matrix product (f16, tensor loads, 256 x 256 x 64) as a compiler's scheduler saw it; its main loop
+_KERNEL = Path(__file__).parent / "sched" / "kernels" / "tt_tdm_f16_256x256x64_s2.llvm24-late.json.gz"
+_LOOP = "bb.10"
 
 
 @dataclass(frozen=True)
@@ -151,3 +170,14 @@ def time_policies(problem: Resampling, *, threads: int, seconds: float, progress
             )
         )
     return rows
+
+
+def schedule_kernels(progress: Callable[[str], None]) -> list[Comparison]:
+    """The article's two kernels and a compiled one, each scheduled with and without the mutation."""
+    from . import sched
+
+    progress("scheduling the article's kernels")
+    compared = sched.report()
+    progress("scheduling a compiled kernel")
+    (loop,) = (region for region in sched.read_corpus(_KERNEL) if region.block == _LOOP)
+    return [*compared, sched.compare(loop.dag)]
