@@ -31,6 +31,7 @@ _NAMES = {
             "StreamKSwizzle",
             "SingleCoreSplitKSwizzle",
             "L1FullLoadSwizzle",
+            "ColumnBlockSwizzle",
             "AswtSwizzle",
         ],
         "swizzle",

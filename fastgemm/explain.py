@@ -40,6 +40,7 @@ def explain(plan: Any) -> str:
 
 def problem_facts(problem: tuple[int, int, int], batch: int, dtype: np.dtype[Any], options: Options) -> dict[str, Any]:
     """The facts of a stack of `batch` products (M, N, K) under these options."""
+    from .gemm.table import host_isa
     from .gemm.threads import resolve
 
     arch, threads = arch_of(options.arch), resolve(options.threads)
@@ -49,6 +50,7 @@ def problem_facts(problem: tuple[int, int, int], batch: int, dtype: np.dtype[Any
         "dtype": dtype.name,
         "arch": arch.name,
         "threads": threads,
+        "kernels": host_isa(),
         "reproducible": options.reproducible,
     }
     if _all_auto(options) and arch.host:
@@ -151,9 +153,7 @@ def schedule_text(found: dict[str, Any]) -> str:
     """The text of `facts`."""
     m, n, k = found["problem"]
     batch = f"{found['batch']} x " if found["batch"] != 1 else ""
-    head = (
-        f"{batch}({m} x {k}) @ ({k} x {n}) {found['dtype']} on {found['arch']}, {_counted(found['threads'], 'thread')}"
-    )
+    head = f"{batch}({m} x {k}) @ ({k} x {n}) {found['dtype']} on {found['arch']}, {_counted(found['threads'], 'thread')}, {found['kernels']} kernels"
     if found["reproducible"]:
         head += ", reproducible"
     if found["path"] == "in place":

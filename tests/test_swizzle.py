@@ -226,6 +226,17 @@ def test_every_scheduler_against_its_twin(rows, cols, kt, offset, direction, cor
 
 
 @pytest.mark.parametrize("direction", [0, 1])
+def test_double_snake_order_on_all_small_grids(direction):
+    """Which short last bands are merged differs by direction: a tail of half an offset only in direction 0."""
+    for rows in range(1, 11):
+        for cols in range(1, 11):
+            for offset in range(1, 9):
+                schedule = bound(fg.SingleCoreSplitKSwizzle(offset, direction), rows, cols).schedule()
+                order = list(zip(schedule["m"].tolist(), schedule["n"].tolist(), strict=True))
+                assert order == oracle.double_snake_order(rows, cols, offset, direction)
+
+
+@pytest.mark.parametrize("direction", [0, 1])
 def test_single_core_steps_share_an_edge(direction):
     """Consecutive steps on a K tile keep a row or a column of blocks."""
     for rows in range(1, 9):
