@@ -13,17 +13,21 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import serialize, sigutils
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
 
 from . import store
+from .forks import hold_across_forks
 
 __all__ = ["cfunc", "njit"]
+
+hold_across_forks(global_compiler_lock)
 
 
 def _content(function: Callable[..., Any]) -> str:
@@ -95,14 +99,23 @@ def njit(function: Callable[..., Any] | None = None, *, nogil: bool = True, **op
 class _Callback:
     """A C callback compiled (or loaded from disk) when its address is first asked for."""
 
+    address: int
+
     def __init__(self, signature: Any, function: Callable[..., Any]) -> None:
         self.py_func = function
         self._signature = signature
 
-    @cached_property
-    def address(self) -> int:
+    def __getattr__(self, name: str) -> Any:
+        if name != "address":
+            raise AttributeError(name)
+        with global_compiler_lock:  # the one lock a fork waits for (a cached_property brings another in Python 3.11)
+            if "address" not in self.__dict__:
+                self.address = self._compile()
+        return self.__dict__["address"]
+
+    def _compile(self) -> int:
         options = {"nogil": True, "fastmath": False, "error_model": "numpy"}
-        callback = CFunc(self.py_func, sigutils.normalize_signature(self._signature), locals={}, options=options)
+        callback: Any = CFunc(self.py_func, sigutils.normalize_signature(self._signature), locals={}, options=options)
         callback._cache = _DiskCache(self.py_func)
         callback.compile()
         self._keep = callback

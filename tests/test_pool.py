@@ -419,6 +419,29 @@ def test_fork_while_another_thread_keeps_the_pool_hot(kind):
 
 
 @needs_fork
+def test_fork_while_another_thread_compiles(kind, tmp_path):
+    program(
+        """
+        import threading, time, warnings, pool_work
+        from numba.core.compiler_lock import global_compiler_lock
+        warnings.simplefilter("ignore", DeprecationWarning)  # the other thread is ours, not the pool's
+        assert pool_work.in_forked_child(pool_work.job) == 0  # what a fork itself needs is compiled
+        thread = threading.Thread(target=lambda: pool_work.wait.address)
+        thread.start()
+        while global_compiler_lock._lock.acquire(blocking=False):
+            global_compiler_lock._lock.release()
+            if not thread.is_alive():
+                break
+            time.sleep(0.0001)
+        assert pool_work.in_forked_child(lambda: pool_work.outer.address) == 0
+        thread.join()
+        """,
+        kind,
+        FASTGEMM_CACHE_DIR=str(tmp_path),
+    )
+
+
+@needs_fork
 def test_fork_inside_a_chunk(kind):
     program(
         """

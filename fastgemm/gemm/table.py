@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from .. import store
+from ..forks import hold_across_forks
 from . import emit, emit_pack
 
 __all__ = ["ELEMENTS", "ISAS", "Element", "Isa", "KernelTable", "host_isa", "kernel_table", "usable_isas"]
@@ -204,6 +205,7 @@ class KernelTable:
 
 _tables: dict[tuple[np.dtype, str], KernelTable] = {}
 _loading = threading.Lock()
+hold_across_forks(_loading)
 _MODULE = 8
 
 
