@@ -56,7 +56,7 @@ def register_count(lanes):
 
 @njit
 def walk(order, operand_start, operand_register, operand_lanes, operand_kind, size, vector, out_register, out_lanes):
-    """Curves (4, n + 1) and, per operand, whether its register is dead once the instruction has issued."""
+    """Curves (4, n + 1); per operand, whether its register is dead once the instruction issued; registers alive at entry."""
     n = order.size
     curves = np.zeros((4, n + 1), np.int32)
     dead_after = np.zeros(operand_register.size, np.bool_)
@@ -95,16 +95,16 @@ def walk(order, operand_start, operand_register, operand_lanes, operand_kind, si
                 if (now == 0) != (live[r] == 0):
                     whole[s] += size[r] if now != 0 else -size[r]
                 live[r] = now
-    return curves, dead_after
+    return curves, dead_after, live != 0
 
 
 def pressure(dag: Dag, order: NDArray[np.integer]) -> Pressure:
     """Pressure curves of ``dag`` issued in ``order`` (live-through values included)."""
-    curves, _ = walk_dag(dag, order)
+    curves, _, _ = walk_dag(dag, order)
     return Pressure(curves[0], curves[1], curves[2], curves[3])
 
 
-def walk_dag(dag: Dag, order: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+def walk_dag(dag: Dag, order: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
     """:func:`walk` on a DAG's own arrays."""
     return walk(
         order,

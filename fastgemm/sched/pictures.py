@@ -68,9 +68,10 @@ def lifetimes_picture(result: Evaluation, ax: Any, report: MutationReport | None
         if marks:
             ax.plot(*zip(*marks, strict=True), "|", color=LIMIT, ms=6, mew=1.4, label="anchor")
     ax.set_ylim(ranges.size - 0.4, -0.6)
+    ax.set_xlim(0, int(ranges["last_consumer"].max(initial=0)) + 1)
     ax.set_xlabel("matrix instruction, in issue order")
     ax.set_ylabel("fragment")
-    ax.legend(loc="lower left", frameon=False, fontsize="small")
+    ax.legend(loc="upper right", frameon=False, fontsize="small")
     return ax
 
 

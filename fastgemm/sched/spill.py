@@ -25,7 +25,7 @@ _NONE = 1 << 40
 
 
 @njit
-def _next_access(order, operand_start, operand_register, operand_kind, vector, registers, loop):
+def _next_access(order, operand_start, operand_register, operand_kind, registers, loop):
     """Per operand the position of the next access to its register; per register the first access. Wraps around in a loop."""
     n = order.size
     first = np.full(registers, _NONE, np.int64)
@@ -104,104 +104,112 @@ def _make_room(
 
 
 @njit
-def _plan(order, operands, dead_after, size, vector, live_in, limit, iterations, loop):
-    """Events (rows, 5) and the row where each iteration starts."""
+def _enter(r, i, limit, pool, values, counts, events):
+    """Make a register resident in front of position ``i`` (reloading it if it is in scratch), sending others away for it."""
+    residents, place_of, pinned = pool
+    upcoming, size, in_scratch, writer = values
+    used, count, events, done = _make_room(
+        size[r],
+        limit,
+        counts[0],
+        residents,
+        counts[1],
+        place_of,
+        pinned,
+        upcoming,
+        size,
+        in_scratch,
+        writer,
+        events,
+        counts[2],
+        i,
+    )
+    if in_scratch[r] and i >= 0:
+        events = _grow(events, done)
+        events[done, 0] = i
+        events[done, 1] = 1
+        events[done, 2] = r
+        events[done, 3] = size[r]
+        events[done, 4] = -1
+        done += 1
+    place_of[r] = count
+    residents[count] = r
+    counts[0], counts[1], counts[2] = used + size[r], count + 1, done
+    return events
+
+
+@njit
+def _leave(r, pool, values, counts):
+    """A dead register makes room."""
+    residents, place_of, _ = pool
+    _, size, in_scratch, _ = values
+    in_scratch[r] = False
+    if place_of[r] >= 0:
+        counts[1] -= 1
+        residents[place_of[r]] = residents[counts[1]]
+        place_of[residents[counts[1]]] = place_of[r]
+        place_of[r] = -1
+        counts[0] -= size[r]
+
+
+@njit
+def _instruction(i, node, limit, operands, following, dead_after, vector, pool, values, counts, events):
+    """One instruction: sources come in, sources that die make room, then the results come in."""
     operand_start, operand_register, operand_kind = operands
+    _, place_of, pinned = pool
+    upcoming, _, in_scratch, writer = values
+    span = range(operand_start[node], operand_start[node + 1])
+    for k in span:
+        pinned[operand_register[k]] = True
+    for phase in range(2):
+        for k in span:
+            r = operand_register[k]
+            writes = operand_kind[k] == _DEF or operand_kind[k] == _DEAD
+            if vector[r] and operand_kind[k] != _UNDEF and writes == (phase == 1) and place_of[r] < 0:
+                events = _enter(r, i, limit, pool, values, counts, events)
+        for k in span:
+            r = operand_register[k]
+            if operand_kind[k] == _UNDEF:
+                continue
+            if phase == 0:
+                upcoming[r] = following[k]
+            elif operand_kind[k] != _USE:
+                in_scratch[r] = False
+                writer[r] = node
+            if vector[r] and dead_after[k] and (phase == 1 or operand_kind[k] == _USE):
+                _leave(r, pool, values, counts)
+    for k in span:
+        pinned[operand_register[k]] = False
+    return events
+
+
+@njit
+def _plan(order, operands, dead_after, size, vector, alive, limit, iterations, loop):
+    """Events (rows, 5) and the row where each iteration starts."""
     registers = size.size
-    following, first = _next_access(order, operand_start, operand_register, operand_kind, vector, registers, loop)
-    upcoming = first.copy()
-    residents = np.empty(registers + 1, np.int64)
-    place_of = np.full(registers, -1, np.int64)
-    in_scratch = np.zeros(registers, np.bool_)
-    pinned = np.zeros(registers, np.bool_)
-    writer = np.full(registers, -1, np.int64)
+    following, first = _next_access(order, operands[0], operands[1], operands[2], registers, loop)
+    pool = (np.empty(registers + 1, np.int64), np.full(registers, -1, np.int64), np.zeros(registers, np.bool_))
+    values = (first.copy(), size, np.zeros(registers, np.bool_), np.full(registers, -1, np.int64))
+    counts = np.zeros(3, np.int64)  # 32-bit registers in use, tuples resident, events so far
     events = np.empty((64, 5), np.int64)
     starts = np.zeros(iterations + 1, np.int64)
-    used = count = done = 0
-    for r in live_in:
-        if vector[r] and place_of[r] < 0 and not in_scratch[r]:
-            used, count, events, done = _make_room(
-                size[r],
-                limit,
-                used,
-                residents,
-                count,
-                place_of,
-                pinned,
-                upcoming,
-                size,
-                in_scratch,
-                writer,
-                events,
-                done,
-                -1,
-            )
-            place_of[r] = count
-            residents[count] = r
-            count += 1
-            used += size[r]
+    for r in range(registers):
+        if vector[r] and alive[r]:
+            events = _enter(r, -1, limit, pool, values, counts, events)
     for turn in range(iterations):
-        starts[turn] = done
+        starts[turn] = counts[2]
         for i in range(order.size):
-            node = order[i]
-            begin, end = operand_start[node], operand_start[node + 1]
-            for k in range(begin, end):
-                pinned[operand_register[k]] = True
-            for k in range(begin, end):
-                r = operand_register[k]
-                if not vector[r] or operand_kind[k] == _UNDEF or place_of[r] >= 0:
-                    continue
-                used, count, events, done = _make_room(
-                    size[r],
-                    limit,
-                    used,
-                    residents,
-                    count,
-                    place_of,
-                    pinned,
-                    upcoming,
-                    size,
-                    in_scratch,
-                    writer,
-                    events,
-                    done,
-                    i,
-                )
-                if in_scratch[r]:
-                    events = _grow(events, done)
-                    events[done, 0] = i
-                    events[done, 1] = 1
-                    events[done, 2] = r
-                    events[done, 3] = size[r]
-                    events[done, 4] = -1
-                    done += 1
-                place_of[r] = count
-                residents[count] = r
-                count += 1
-                used += size[r]
-            for k in range(begin, end):
-                r = operand_register[k]
-                pinned[r] = False
-                if operand_kind[k] == _UNDEF:
-                    continue
-                upcoming[r] = following[k]
-                if operand_kind[k] == _DEF or operand_kind[k] == _DEAD:
-                    in_scratch[r] = False
-                    writer[r] = node
-                if vector[r] and dead_after[k] and place_of[r] >= 0:
-                    count -= 1
-                    place = place_of[r]
-                    residents[place] = residents[count]
-                    place_of[residents[place]] = place
-                    place_of[r] = -1
-                    used -= size[r]
-                    in_scratch[r] = False
+            events = _instruction(
+                i, order[i], limit, operands, following, dead_after, vector, pool, values, counts, events
+            )
         if loop:
             for r in range(registers):
-                if upcoming[r] != _NONE:
-                    upcoming[r] -= order.size
-    starts[iterations] = done
-    return events[:done].copy(), starts
+                if not alive[r]:  # lives out of the loop, but the next iteration does not read it
+                    _leave(r, pool, values, counts)
+                if values[0][r] != _NONE:
+                    values[0][r] -= order.size
+    starts[iterations] = counts[2]
+    return events[: counts[2]].copy(), starts
 
 
 def plan_spills(dag: Dag, order: np.ndarray, limit: int, iterations: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -210,9 +218,7 @@ def plan_spills(dag: Dag, order: np.ndarray, limit: int, iterations: int = 2) ->
     Events are rows of position in the order, 1 for a reload or 0 for a store, register, 32-bit words, producer node (-1: a
     value from before); an event happens just before the instruction at its position.
     """
-    _, dead_after = walk_dag(dag, order)
+    _, dead_after, alive = walk_dag(dag, order)
     operands = (dag.operand_start, dag.operand_register, dag.operand_kind)
     size, vector = dag.register_size.astype(np.int64), dag.register_vector
-    return _plan(
-        order, operands, dead_after, size, vector, dag.live_in_register, limit, iterations, dag.whole_single_block_loop
-    )
+    return _plan(order, operands, dead_after, size, vector, alive, limit, iterations, dag.whole_single_block_loop)

@@ -43,7 +43,7 @@ def random(
     """``n`` random instructions; sources are values made up to about ``span`` definitions of the same kind before.
 
     ``rng`` is a generator or a seed; the same seed gives the same DAG.  ``loop`` makes it a single-block loop whose live-in values
-    are written again.  Values nobody reads live out.
+    are written again; nothing else lives out.
     """
     if n < 0 or span <= 0:
         raise DagError(f"random code of {n} instructions with a span of {span}; both have to be positive")
@@ -69,7 +69,7 @@ def random(
         nodes = np.flatnonzero(pick == index)
         for place, words in enumerate(sources):
             known = span + np.searchsorted(when[words], nodes)  # values of that kind made before each node
-            back = np.minimum(1 + draw.geometric(3.0 / span, nodes.size), known)
+            back = np.minimum(1 + draw.geometric(min(1.0, 3.0 / span), nodes.size), known)
             uses[nodes, place] = pools[words][known - back]
     _write(code, pick, defined, uses)
     return code.build(f"random_{n}", loop=loop)
