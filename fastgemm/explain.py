@@ -153,7 +153,8 @@ def schedule_text(found: dict[str, Any]) -> str:
     """The text of `facts`."""
     m, n, k = found["problem"]
     batch = f"{found['batch']} x " if found["batch"] != 1 else ""
-    head = f"{batch}({m} x {k}) @ ({k} x {n}) {found['dtype']} on {found['arch']}, {_counted(found['threads'], 'thread')}, {found['kernels']} kernels"
+    machine = f"{found['arch']}, {_counted(found['threads'], 'thread')}, {found['kernels']} kernels"
+    head = f"{batch}({m} x {k}) @ ({k} x {n}) {found['dtype']} on {machine}"
     if found["reproducible"]:
         head += ", reproducible"
     if found["path"] == "in place":

@@ -88,14 +88,19 @@ def in_place_shares(
     """
     from .gemm import job
     from .gemm.choose import slab
-    from .gemm.direct import SERIAL_WORK, in_place
 
     m, n, k = problem
-    item = dtype.itemsize
-    if not in_place.py_func(m, n, k, k * n * item) and n > 1:
+    item, real = dtype.itemsize, dtype.kind != "c"
+    b_bytes = k * n * item
+    if not (b_bytes <= job.IN_PLACE_BYTES or (real and (n == 1 or job.in_place.py_func(m, b_bytes)))):
         return None
-    cut, step, shares = job.split.py_func(m, n, k, batch, threads if m * n * k * batch > SERIAL_WORK else 1)
-    kc = slab(k, n, item, item // 2 if dtype.kind == "c" else item, 0, True) if strict else k
+    work = m * n * k * batch
+    cut, step, shares = job.split.py_func(m, n, k, batch, threads if work > 60**3 else 1)
+    kc = (
+        slab(m, k, n, item, item if real else item // 2, 0, True)
+        if strict
+        else int(job.in_place_slab.py_func(k, b_bytes))
+    )
     rows = []
     for share in range(shares):
         spans = [(0, batch), (0, m), (0, n)]
