@@ -59,31 +59,10 @@ def _two_rows(x, y, b, c, d):
 
 
 @njit
-def _one_row(x, b, c):
-    """c += x @ b."""
-    right, p, q = b
-    stop = q + c.shape[0]
-    whole = x.shape[0] - x.shape[0] % 4
-    for k in range(0, whole, 4):
-        b0, b1, b2, b3 = (
-            right[p + k, q:stop],
-            right[p + k + 1, q:stop],
-            right[p + k + 2, q:stop],
-            right[p + k + 3, q:stop],
-        )
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        for j in range(c.shape[0]):
-            c[j] = c[j] + x0 * b0[j] + x1 * b1[j] + x2 * b2[j] + x3 * b3[j]
-    for k in range(whole, x.shape[0]):
-        b0 = right[p + k, q:stop]
-        for j in range(c.shape[0]):
-            c[j] = c[j] + x[k] * b0[j]
-
-
-@njit
 def _multiply(a, b, c, which_a, which_b, strip, depth):
     """c[s] = a[which_a[s]] @ b[which_b[s]] for unsigned integers of one width, all C-contiguous."""
     m, n, k = c.shape[1], c.shape[2], a.shape[2]
+    spare = np.zeros(min(n, strip) if m % 2 else 0, c.dtype)
     for s in range(c.shape[0]):
         c[s] = 0
         left, right = a[which_a[s]], b[which_b[s]]
@@ -93,8 +72,10 @@ def _multiply(a, b, c, which_a, which_b, strip, depth):
                 for i in range(0, m - 1, 2):
                     target, below = c[s, i, j : j + strip], c[s, i + 1, j : j + strip]
                     _two_rows(left[i, p : p + depth], left[i + 1, p : p + depth], block, target, below)
-                if m % 2:
-                    _one_row(left[m - 1, p : p + depth], block, c[s, m - 1, j : j + strip])
+                if m % 2:  # the last row, and itself once more into a spare one: one loop less to compile
+                    row = left[m - 1, p : p + depth]
+                    target = c[s, m - 1, j : j + strip]
+                    _two_rows(row, row, block, target, spare[: target.shape[0]])
 
 
 @njit
