@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..jit import njit
-from ..vectors import inner, pointer
+from ..vectors import pointer
 from . import layout as L
-from .hazards import advance, hazard, issue, release, release_pending, settle, take
-from .model import EdgeKind, Flag, Flavor, Reason
-from .native import State, at_address, shifted
+from .choosing import choose
+from .hazards import advance, issue, refresh_waits, release, release_pending, settle, take
+from .ladder_steps import stall_kind
+from .model import Flavor
+from .native import State, at_address, inner, shifted
 from .pressure import commit_registers, open_gate, set_up_registers
-from .rungs import compare, features, stall
 from .units import count_issue, set_up_units
 from .windows import note_commit, set_up_windows
 
@@ -19,8 +20,6 @@ __all__ = ["run_batch", "work_size"]
 
 _WMMA, _VALU1, _VALUN, _DS, _FENCE = (
     int(Flavor.WMMA), int(Flavor.VALU1), int(Flavor.VALUN), int(Flavor.DS), int(Flavor.FENCE))  # fmt: skip
-_LOAD = int(Flag.LOAD)
-_FIRST, _ORDER, _SHARED_REASONS = int(Reason.FIRST), int(Reason.ORDER), int(Reason.EFFECTIVE_STALL)
 
 
 @inner
@@ -48,8 +47,9 @@ def lay_work(c, header, limit):  # type: ignore[no-untyped-def]
     at += header[L.H_SLICES]
     c[L.W_REGISTERS] = at
     at += 3 * header[L.H_REGISTERS]
-    c[L.W_SEARCH] = at
-    at += nodes + 1
+    for section in (L.W_SEARCH, L.W_CANDIDATES, L.W_CLASS, L.W_ALIVE):
+        c[section] = at
+        at += nodes + 1
     c[L.W_LOOK] = at
     at += 18
     c[L.W_FLOW] = at
@@ -68,9 +68,10 @@ def set_up(s, header):  # type: ignore[no-untyped-def]
     logging = c[L.C_LOGGING]
     for i in range(L.W_AVAILABLE):
         c[i] = 0
-    c[L.C_LOGGING] = logging
-    for group in range(L.GROUPS):
-        c[L.C_WAIT + group] = 0
+    for i in range(L.C_WAIT, L.C_FILL):
+        c[i] = 0
+    c[L.C_LOGGING], c[L.C_BIASED] = logging, header[L.H_BIASED]
+    c[L.C_VGPR_LIMIT], c[L.C_SGPR_LIMIT] = header[L.H_VGPR_LIMIT], header[L.H_SGPR_LIMIT]
     c[L.C_WINDOW] = c[L.C_CLUSTER] = -1
     c[L.C_STALE], c[L.C_NODES] = 0, nodes
     for n in range(nodes):
@@ -101,98 +102,47 @@ def set_up(s, header):  # type: ignore[no-untyped-def]
 
 
 @inner
-def prepare_pick(s, header):  # type: ignore[no-untyped-def]
+def prepare_pick(s):  # type: ignore[no-untyped-def]
     """What is constant during one pick."""
     c, unit = s.c, s.unit
-    open_gate(s, header)
-    c[L.C_SORTED] = c[L.C_MARKED] = c[L.C_TARGETED] = 0
-    c[L.C_NEAR_VALU] = c[L.C_NEAR_DS] = -1
+    open_gate(s)
+    c[L.C_SORTED] = c[L.C_MARKED] = 0
+    c[L.C_NEAR_VALU] = c[L.C_NEAR_DS] = c[L.C_MIX] = -1
     stalls = s.model[L.M_STALLS]
     ds, fence = _DS * L.UNIT, _FENCE * L.UNIT
     c[L.C_FIFO] = c[L.C_FENCE] = 0
+    for group in range(L.GROUPS):
+        c[L.C_STALL + group] = c[L.C_WAIT + group]
     issued = unit[ds + L.U_ISSUED]
     entries = s.model[L.M_DS_BUFFER]
     if (stalls >> L.K_FIFO) & 1 and entries > 0 and issued >= entries:
         c[L.C_FIFO] = unit[ds + L.U_BUFFER] + s.work[c[L.W_DS] + issued - entries] - c[L.C_CYCLE]
+        c[L.C_STALL + L.G_DS] = max(c[L.C_STALL + L.G_DS], c[L.C_FIFO])
     if (stalls >> L.K_FENCE) & 1 and issued > 0 and unit[ds + L.U_LAST_READY] >= unit[fence + L.U_LAST_READY]:
         c[L.C_FENCE] = unit[ds + L.U_LAST_READY] + unit[ds + L.U_LAST_CYCLES] - c[L.C_CYCLE]
+        for group in (L.G_FENCE, L.G_FENCE_FREE):
+            c[L.C_STALL + group] = max(c[L.C_STALL + group], c[L.C_FENCE])
 
 
 @inner
-def log_queues(s):  # type: ignore[no-untyped-def]
-    """Open the record of a pick: -1, its number, the cycle, the lengths of both queues, their nodes."""
-    c = s.c
-    at = c[L.C_LOGGED]
-    c[L.C_LOGGED] += 5 + c[L.C_AVAILABLE] + c[L.C_PENDING]
-    if c[L.C_LOGGING] == 0:
-        return
-    s.log[at], s.log[at + 1], s.log[at + 2] = -1, c[L.C_PICKS], c[L.C_CYCLE]
-    s.log[at + 3], s.log[at + 4] = c[L.C_AVAILABLE], c[L.C_PENDING]
-    at += 5
-    for queue in range(2):
-        for i in range(c[L.C_AVAILABLE + queue]):
-            s.log[at] = s.work[c[L.W_AVAILABLE + queue] + i]
-            at += 1
-
-
-@inner
-def log_comparison(s, champion, challenger, decided):  # type: ignore[no-untyped-def]
-    """Add a comparison to the record of a pick: both nodes and the signed reason."""
-    c = s.c
-    at = c[L.C_LOGGED]
-    c[L.C_LOGGED] += 3
-    if c[L.C_LOGGING] != 0:
-        s.log[at], s.log[at + 1], s.log[at + 2] = champion, challenger, decided
-
-
-@inner
-def choose(s, header):  # type: ignore[no-untyped-def]
-    """Compare all candidates; the winner's place and the printed reason go to the scalars."""
-    c, work = s.c, s.work
-    c[L.C_PLACE] = c[L.C_FROM_PENDING] = c[L.C_REASON] = 0
-    champion = work[c[L.W_AVAILABLE]]
-    log_queues(s)
-    if c[L.C_AVAILABLE] == 1 and c[L.C_PENDING] == 0:
-        return champion
-    features(s, champion, L.C_CHAMPION, header)
-    own, shared = _FIRST, 0
-    for i in range(1, c[L.C_AVAILABLE] + c[L.C_PENDING]):
-        pending = i >= c[L.C_AVAILABLE]
-        place = i - c[L.C_AVAILABLE] if pending else i
-        challenger = work[c[L.W_PENDING if pending else L.W_AVAILABLE] + place]
-        features(s, challenger, L.C_CHALLENGER, header)
-        decided = compare(s, champion, challenger)
-        log_comparison(s, champion, challenger, decided)
-        reason = abs(decided)
-        if reason >= _SHARED_REASONS:
-            shared = reason
-        if decided > 0:
-            champion, own = challenger, reason
-            c[L.C_PLACE], c[L.C_FROM_PENDING] = place, 1 if pending else 0
-            for k in range(L.FEATURES):
-                c[L.C_CHAMPION + k] = c[L.C_CHALLENGER + k]
-        elif decided < 0 and reason < own:
-            own = reason
-    c[L.C_REASON] = shared if shared != 0 else own
-    return champion
-
-
-@inner
-def remove(s, n, place, pending):  # type: ignore[no-untyped-def]
+def remove(s, n):  # type: ignore[no-untyped-def]
     """Take the pick out of its queue; a pending one first waits until it may issue."""
     c = s.c
-    if not pending:
-        take(s, L.W_AVAILABLE, L.C_AVAILABLE, place)
+    place = s.live[n * L.LIVE + L.PLACE]
+    if place < c[L.C_AVAILABLE]:
+        take(s, place, 0)
         return
     if s.live[n * L.LIVE + L.READY] > c[L.C_CYCLE]:
         advance(s, s.live[n * L.LIVE + L.READY])
-    while hazard(s, n):
+    refresh_waits(s)
+    while (c[L.C_BLOCKED] >> s.node[n * L.NODE + L.GROUP]) & 1:
         advance(s, c[L.C_CYCLE] + 1)
+        refresh_waits(s)
     release_pending(s)
     for queue in range(2):
         for i in range(c[L.C_AVAILABLE + queue]):
             if s.work[c[L.W_AVAILABLE + queue] + i] == n:
-                take(s, L.W_AVAILABLE + queue, L.C_AVAILABLE + queue, i)
+                take(s, i, queue)
                 return
 
 
@@ -265,10 +215,9 @@ def commit(s, n):  # type: ignore[no-untyped-def]
     if following > c[L.C_CYCLE]:
         advance(s, following)
     issue(s, n)
-    c[L.C_UOPS] += node[row + L.UOPS]
-    while c[L.C_UOPS] >= 1:
-        following += 1
-        advance(s, following)
+    if node[row + L.UOPS] > 0:
+        advance(s, c[L.C_CYCLE] + node[row + L.UOPS])
+    refresh_waits(s)
     for k in range(node[row + L.SUCC], node[row + L.NODE + L.SUCC], 2):
         target = node[k] * L.LIVE
         live[target + L.READY] = max(live[target + L.READY], ready + node[k + 1])
@@ -298,12 +247,11 @@ def schedule_region(s, header, out):  # type: ignore[no-untyped-def]
     for pick in range(header[L.H_NODES]):
         row = shifted(out, pick * L.OUT)
         settle(s)
-        prepare_pick(s, header)
+        prepare_pick(s)
         row[L.O_AVAILABLE], row[L.O_PENDING] = c[L.C_AVAILABLE], c[L.C_PENDING]
-        n = choose(s, header)
-        waited = stall(s, n)
-        row[L.O_STALL], row[L.O_WAIT] = waited & 15, waited >> 4
-        remove(s, n, c[L.C_PLACE], c[L.C_FROM_PENDING] != 0)
+        n = choose(s)
+        row[L.O_STALL], row[L.O_WAIT] = stall_kind(s, n), s.live[n * L.LIVE + L.STALL]
+        remove(s, n)
         row[L.O_CYCLE] = c[L.C_CYCLE]
         commit(s, n)
         write_pick(s, n, row)

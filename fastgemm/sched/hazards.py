@@ -1,48 +1,46 @@
 """Clock, pre-RA hazard state and the two queues of the top-down boundary (jitted).
 
-Queue order is semantic: pushing appends, removing overwrites the hole with the last element.
+Queue order is semantic: pushing appends, removing overwrites the hole with the last element.  How long a node has to wait
+depends on its hazard group alone, so each queue counts its nodes per group and is walked only if some of them may move.
 """
 
 from __future__ import annotations
 
-from ..vectors import inner
+from .native import inner
 from . import layout as L
 from .model import Flag, Flavor
 
-__all__ = ["advance", "hazard", "issue", "release", "release_pending", "settle", "take"]
+__all__ = ["advance", "issue", "release", "release_pending", "settle", "take"]
 
 _TRANS, _VALUN, _WMMA, _DS = int(Flavor.TRANS), int(Flavor.VALUN), int(Flavor.WMMA), int(Flavor.DS)
-_VALU1, _VMEM, _DMA = int(Flavor.VALU1), int(Flavor.VMEM), int(Flavor.DMA)
+_VMEM, _DMA = int(Flavor.VMEM), int(Flavor.DMA)
 _IMPLICIT, _READS, _WRITES = int(Flag.IMPLICIT_DEF), int(Flag.READS_SGPR), int(Flag.WRITES_SGPR)
 
 
 @inner
-def window_wait(s, window, stage, kind):  # type: ignore[no-untyped-def]
-    """Cycles from a stage of a window until a class is admitted (or the window is over)."""
-    base = L.M_WINDOWS + window * L.WINDOW_WORDS
-    if stage >= s.model[base]:
-        return 0
-    return s.model[base + 4 + stage * L.STAGE + L.S_WAIT + kind]
-
-
-@inner
 def refresh_waits(s):  # type: ignore[no-untyped-def]
-    """Recompute how long each hazard group has to wait, after the hazard state changed."""
+    """Recompute how long each hazard group has to wait, after the clock or the hazard state moved."""
     c, m = s.c, s.model
-    window, stage, trans, vector, scalar = c[L.C_WINDOW], c[L.C_STAGE], c[L.C_TRANS], c[L.C_VECTOR], c[L.C_SCALAR]
+    matrix = max(0, c[L.C_RESERVED] - c[L.C_CYCLE])
+    window, trans, vector, scalar = c[L.C_WINDOW], c[L.C_TRANS], c[L.C_VECTOR], c[L.C_SCALAR]
     if window < 0 and trans == 0 and vector == 0 and scalar == 0:
-        if c[L.C_WAITS] != 0:
-            c[L.C_WAITS] = 0
+        if c[L.C_BLOCKED] & ~(1 << L.G_WMMA) != 0:
             for group in range(L.GROUPS):
                 c[L.C_WAIT + group] = 0
+        c[L.C_WAIT + L.G_WMMA] = matrix
+        c[L.C_BLOCKED] = 1 << L.G_WMMA if matrix > 0 else 0
         return
-    some = 0
+    blocked = 0
+    stages = L.M_WINDOWS + window * L.WINDOW_WORDS + 4
     for group in range(L.GROUPS):
-        wait = 0
+        wait = matrix if group == L.G_WMMA else 0
+        kind = m[L.M_CLASS + group]
         if window >= 0:
-            wait = window_wait(s, window, stage, m[L.M_CLASS + group])
+            wait = max(wait, m[stages + c[L.C_STAGE] * L.STAGE + L.T_WAIT + kind])
             if trans > 0 and (m[L.M_SHADOW_GROUPS] >> group) & 1:
-                wait = max(wait, trans + window_wait(s, window, stage + trans, m[L.M_CLASS + group]))
+                stage = c[L.C_STAGE] + trans
+                later = m[stages + stage * L.STAGE + L.T_WAIT + kind] if stage < m[stages - 4] else 0
+                wait = max(wait, trans + later)
         if (m[L.M_TRANS_GROUPS] >> group) & 1:
             wait = max(wait, trans)
         if (m[L.M_VECTOR_GROUPS] >> group) & 1:
@@ -50,8 +48,9 @@ def refresh_waits(s):  # type: ignore[no-untyped-def]
         if (m[L.M_SCALAR_GROUPS] >> group) & 1:
             wait = max(wait, scalar)
         c[L.C_WAIT + group] = wait
-        some |= wait
-    c[L.C_WAITS] = some
+        if wait > 0:
+            blocked |= 1 << group
+    c[L.C_BLOCKED] = blocked
 
 
 @inner
@@ -59,16 +58,11 @@ def advance(s, cycle):  # type: ignore[no-untyped-def]
     """Move the clock to a later cycle, one hazard step per cycle."""
     c = s.c
     steps = cycle - c[L.C_CYCLE]
-    c[L.C_UOPS] = max(0, c[L.C_UOPS] - steps)
     c[L.C_CYCLE] = cycle
     c[L.C_CHECK] = 1
-    if s.model[L.M_HAZARDS] == 0:
-        return
     if c[L.C_SKIP] != 0:
         c[L.C_SKIP] = 0
         steps -= 1
-    if steps == 0:
-        return
     c[L.C_TRANS] = max(0, c[L.C_TRANS] - steps)
     c[L.C_VECTOR] = max(0, c[L.C_VECTOR] - steps)
     c[L.C_SCALAR] = max(0, c[L.C_SCALAR] - steps)
@@ -76,7 +70,6 @@ def advance(s, cycle):  # type: ignore[no-untyped-def]
         c[L.C_STAGE] += steps
         if c[L.C_STAGE] >= s.model[L.M_WINDOWS + c[L.C_WINDOW] * L.WINDOW_WORDS]:
             c[L.C_WINDOW] = -1
-    refresh_waits(s)
 
 
 @inner
@@ -101,20 +94,6 @@ def issue(s, n):  # type: ignore[no-untyped-def]
         c[L.C_SCALAR] = max(c[L.C_SCALAR], m[L.M_AFTER_READ])
     if flags & _WRITES:
         c[L.C_SCALAR] = max(c[L.C_SCALAR], m[L.M_AFTER_WRITE])
-    refresh_waits(s)
-
-
-@inner
-def hazard(s, n):  # type: ignore[no-untyped-def]
-    """Can the node not be issued in this cycle? (Its operands may be late; that is no hazard.)"""
-    c = s.c
-    row = n * L.NODE
-    if c[L.C_WAITS] != 0 and c[L.C_WAIT + s.node[row + L.GROUP]] > 0:
-        return True
-    uops = s.node[row + L.UOPS]
-    if uops > 0 and c[L.C_UOPS] > 0 and c[L.C_UOPS] + uops > 1:
-        return True
-    return s.node[row + L.MATRIX] >= 0 and c[L.C_RESERVED] > c[L.C_CYCLE]
 
 
 @inner
@@ -150,45 +129,67 @@ def note_visible_latency(s, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def release(s, n):  # type: ignore[no-untyped-def]
-    """All predecessors are scheduled: queue the node."""
+def push(s, n, pending):  # type: ignore[no-untyped-def]
+    """Append a node to Available (0) or Pending (1)."""
     c = s.c
-    flavor = s.node[n * L.NODE + L.FLAVOR]
-    base = flavor * L.UNIT
-    s.unit[base + L.U_READY] += 1
-    s.unit[base + L.U_READY_CYCLES] += s.node[n * L.NODE + L.UNIT_CYCLES]
-    if flavor == _DS or flavor == _VMEM or flavor == _DMA:
-        note_visible_latency(s, n)
-    if hazard(s, n) or c[L.C_AVAILABLE] >= s.model[L.M_AVAILABLE_LIMIT]:
-        s.work[c[L.W_PENDING] + c[L.C_PENDING]] = n
-        c[L.C_PENDING] += 1
-    else:
-        s.work[c[L.W_AVAILABLE] + c[L.C_AVAILABLE]] = n
-        c[L.C_AVAILABLE] += 1
+    s.work[c[L.W_AVAILABLE + pending] + c[L.C_AVAILABLE + pending]] = n
+    c[L.C_AVAILABLE + pending] += 1
+    c[L.C_IN_AVAILABLE + pending * L.GROUPS + s.node[n * L.NODE + L.GROUP]] += 1
 
 
 @inner
-def take(s, queue, length, place):  # type: ignore[no-untyped-def]
-    """Remove the element at a place of a queue (`queue` and `length` index the scalars)."""
-    s.c[length] -= 1
-    at = s.c[queue]
-    s.work[at + place] = s.work[at + s.c[length]]
+def take(s, place, pending):  # type: ignore[no-untyped-def]
+    """Remove the node at a place of Available (0) or Pending (1)."""
+    c = s.c
+    at = c[L.W_AVAILABLE + pending]
+    c[L.C_AVAILABLE + pending] -= 1
+    c[L.C_IN_AVAILABLE + pending * L.GROUPS + s.node[s.work[at + place] * L.NODE + L.GROUP]] -= 1
+    s.work[at + place] = s.work[at + c[L.C_AVAILABLE + pending]]
+
+
+@inner
+def release(s, n):  # type: ignore[no-untyped-def]
+    """All predecessors are scheduled: queue the node. A late operand is no hazard."""
+    c = s.c
+    row = n * L.NODE
+    flavor = s.node[row + L.FLAVOR]
+    base = flavor * L.UNIT
+    s.unit[base + L.U_READY] += 1
+    s.unit[base + L.U_READY_CYCLES] += s.node[row + L.UNIT_CYCLES]
+    if flavor == _DS or flavor == _VMEM or flavor == _DMA:
+        note_visible_latency(s, n)
+    full = c[L.C_AVAILABLE] >= s.model[L.M_AVAILABLE_LIMIT]
+    push(s, n, 1 if full or (c[L.C_BLOCKED] >> s.node[row + L.GROUP]) & 1 else 0)
+
+
+@inner
+def walk(s, pending):  # type: ignore[no-untyped-def]
+    """Move the nodes of one queue that belong into the other: Pending without a hazard, Available with one."""
+    c, work = s.c, s.work
+    wrong = 0  # groups in the wrong queue
+    for group in range(L.GROUPS):
+        if c[L.C_IN_AVAILABLE + pending * L.GROUPS + group] > 0 and (c[L.C_BLOCKED] >> group) & 1 != pending:
+            wrong |= 1 << group
+    if wrong == 0:
+        return
+    i = 0
+    while i < c[L.C_AVAILABLE + pending]:
+        n = work[c[L.W_AVAILABLE + pending] + i]
+        if (wrong >> s.node[n * L.NODE + L.GROUP]) & 1 == 0:
+            i += 1
+        elif pending != 0 and c[L.C_AVAILABLE] >= s.model[L.M_AVAILABLE_LIMIT]:
+            return
+        else:
+            push(s, n, 1 - pending)
+            take(s, i, pending)
 
 
 @inner
 def release_pending(s):  # type: ignore[no-untyped-def]
     """Move the pending nodes that have no hazard now to the end of Available."""
-    c = s.c
-    c[L.C_CHECK] = 0
-    i = 0
-    while i < c[L.C_PENDING]:
-        n = s.work[c[L.W_PENDING] + i]
-        if c[L.C_AVAILABLE] >= s.model[L.M_AVAILABLE_LIMIT] or hazard(s, n):
-            i += 1
-        else:
-            s.work[c[L.W_AVAILABLE] + c[L.C_AVAILABLE]] = n
-            c[L.C_AVAILABLE] += 1
-            take(s, L.W_PENDING, L.C_PENDING, i)
+    s.c[L.C_CHECK] = 0
+    if s.c[L.C_PENDING] > 0:
+        walk(s, 1)
 
 
 @inner
@@ -197,15 +198,9 @@ def settle(s):  # type: ignore[no-untyped-def]
     c = s.c
     if c[L.C_CHECK] != 0:
         release_pending(s)
-    i = 0
-    while i < c[L.C_AVAILABLE]:
-        n = s.work[c[L.W_AVAILABLE] + i]
-        if hazard(s, n):
-            s.work[c[L.W_PENDING] + c[L.C_PENDING]] = n
-            c[L.C_PENDING] += 1
-            take(s, L.W_AVAILABLE, L.C_AVAILABLE, i)
-        else:
-            i += 1
+    if c[L.C_BLOCKED] != 0:
+        walk(s, 0)
     while c[L.C_AVAILABLE] == 0:
         advance(s, c[L.C_CYCLE] + 1)
+        refresh_waits(s)
         release_pending(s)

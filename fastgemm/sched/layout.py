@@ -1,6 +1,6 @@
 """Where things lie in the flat vectors the jitted scheduler works on.
 
-A *packed* DAG is one int32 vector: a header, then one row of `NODE` words per instruction (and a closing row), then edges,
+A *packed* DAG is one int64 vector: a header, then one row of `NODE` words per instruction (and a closing row), then edges,
 predecessors, values and the lists of values each instruction reads and defines.  Positions stored in rows count from the
 first row.  The scheduler's own state is a row of `LIVE` words per instruction plus the sections of `work_layout`, the scalars
 of `Clock` and one row of `UNIT` words per hardware unit.
@@ -23,18 +23,18 @@ H_SLICE_AT = 11
 H_SOFT_AT = 12  # CSR starts of weak and cluster edges, 0: there are none
 H_WMMA = 13
 H_DS = 14
-H_DEEPEST = 15
+H_BIASED = 15  # some node has a physical-register bias
 
 # one instruction, static
 NODE = 16
 FLAVOR = 0
 GROUP = 1  # hazard group
-UNIT_CYCLES = 2
-UOPS = 3
+DEPTH = 2
+FLAGS = 3
 MATRIX = 4
-WINDOW = 5
-FLAGS = 6
-DEPTH = 7
+UNIT_CYCLES = 5
+UOPS = 6
+WINDOW = 7
 HEIGHT = 8
 BIAS = 9
 REPEAT = 10  # blocking cycles; for a COPY its width in registers
@@ -56,7 +56,7 @@ V_SLICE = 6
 V_REGISTER = 7
 
 # hazard groups ----------------------------------------------------------------------------------------------------------
-GROUPS = 15
+GROUPS = 16
 (
     G_WMMA,
     G_TRANS,
@@ -73,6 +73,7 @@ GROUPS = 15
     G_FENCE_FREE,
     G_OTHER,
     G_OTHER_FREE,
+    G_WMMA_FREE,  # a matrix op that does not use the matrix unit
 ) = range(GROUPS)
 
 # one instruction, dynamic -----------------------------------------------------------------------------------------------
@@ -81,12 +82,13 @@ READY = 0
 OPEN = 1  # unscheduled predecessors; -1 once scheduled
 MARK = 2  # bit f: reaches unit f's target; bit 11: the deep matrix target
 LOOK = 3  # bit i: reaches the i-th look-ahead node (two banks of 8)
-RAW = 4  # visible-latency bound that is settled
-RAW_OPEN = 5  # latest vector predecessor without a later matrix op, -1: none
-RAW_SEEN = 6  # matrix ops issued when RAW_OPEN was taken
-STAMP = 7
-SOFT = 8  # unscheduled weak predecessors
-WAR = 9  # 1: a load that defines a register (its readers matter)
+STALL = 4  # cycles it would wait if it were picked now
+RAW = 5  # visible-latency bound that is settled
+RAW_OPEN = 6  # latest vector predecessor without a later matrix op, -1: none
+RAW_SEEN = 7  # matrix ops issued when RAW_OPEN was taken
+STAMP = 8
+SOFT = 9  # unscheduled weak predecessors
+PLACE = 10  # position among the candidates of this pick
 
 # one hardware unit ------------------------------------------------------------------------------------------------------
 FLAVORS = 11
@@ -116,74 +118,72 @@ U_RANK = 21
 
 # scalars of one run -----------------------------------------------------------------------------------------------------
 C_CYCLE = 0
-C_UOPS = 1  # micro-ops issued in this cycle
-C_AVAILABLE = 2  # lengths of the queues
-C_PENDING = 3
-C_CHECK = 4  # pending nodes may have become available
-C_RESERVED = 5  # matrix unit busy until
-C_SKIP = 6  # the next hazard step is skipped
-C_WINDOW = 7  # running window, -1: none
-C_STAGE = 8
-C_TRANS = 9  # cycles until a TRANS may follow, a vector op, a scalar op
-C_VECTOR = 10
-C_SCALAR = 11
-C_WAITS = 12  # some group waits
-C_SGPR = 13
-C_VGPR = 14
-C_GATE = 15  # 0: no pressure rung, 1: vector, 2: scalar
-C_STALE = 16  # the ready snapshot is older than the last commit
-C_SORTED = 17  # units are sorted for this pick
-C_MARKED = 18  # targets are marked for this pick
-C_FIFO = 19  # wait of DS nodes and of fences in this pick
-C_FENCE = 20
-C_PICKS = 21
-C_STAMP = 22
-C_CLUSTER = 23
-C_LOGGING = 24  # write queues and comparisons to the log (else only count its words)
+C_AVAILABLE = 1  # lengths of the queues
+C_PENDING = 2
+C_CHECK = 3  # pending nodes may have become available
+C_RESERVED = 4  # matrix unit busy until
+C_SKIP = 5  # the next hazard step is skipped
+C_WINDOW = 6  # running window, -1: none
+C_STAGE = 7
+C_TRANS = 8  # cycles until a TRANS may follow, a vector op, a scalar op
+C_VECTOR = 9
+C_SCALAR = 10
+C_BLOCKED = 11  # hazard groups that may not issue now, as a mask
+C_SGPR = 12
+C_VGPR = 13
+C_GATE = 14  # 0: no pressure rung, 1: vector, 2: scalar
+C_STALE = 15  # the ready snapshot is older than the last commit
+C_SORTED = 16  # units are sorted for this pick
+C_MARKED = 17  # targets are marked for this pick
+C_FIFO = 18  # wait of DS nodes and of fences in this pick
+C_FENCE = 19
+C_PICKS = 20
+C_STAMP = 21
+C_CLUSTER = 22
+C_LOGGING = 23  # write queues and comparisons to the log (else only count its words)
+C_LOGGED = 24  # words of the log so far
 C_NODES = 25
-C_LOGGED = 26  # words of the log so far
-C_PLACE = 27  # where the pick stands in its queue
-C_FROM_PENDING = 28
-C_SUPPLY_I = 29
-C_SUPPLY_E = 30
-C_TARGETED = 31  # the window ShadowMix aims at was chosen for this pick
+C_COMPARED = 26  # comparisons so far (counted with the log only)
+C_REASON = 27
+C_SUPPLY_I = 28
+C_SUPPLY_E = 29
+C_MIX = 30  # ShadowMix in this pick: -1 not asked yet, 0 no demand, 1 satisfied, 2 not satisfied, 3 depends on the pair
+C_MIX_NOW = 31  # the same for the comparison at hand, never 3
 C_DEMAND_E = 32
 C_DEMAND_I = 33
 C_DEMAND_T = 34
-C_AIM = 35  # flavor of that window, -1: none populated
-C_NEAR_VALU = 36  # is a needed node near the ready ones? -1: not asked yet in this pick
-C_NEAR_DS = 37
-C_REASON = 38
+C_AIM = 35  # flavor of the window aimed at, -1: none populated
+C_NEEDED = 36  # flavor an unsatisfied demand asks for
+C_NEAR_VALU = 37  # is a needed node near the ready ones? -1: not asked yet in this pick
+C_NEAR_DS = 38
+C_DEEP = 39  # the deep matrix target counts in this comparison
+C_CLASS = 40  # candidates that survive the steps whose reason belongs to the candidate
+C_CANDIDATES = 41
+C_UNITS = 42  # units with members
+C_BIASED = 43  # some node has a physical-register bias
 # positions of sections in the work vector
-W_AVAILABLE = 40
-W_PENDING = 41
-W_MEMBERS = 42
-W_ORDERED = 43
-W_WMMA = 44
-W_DS = 45
-W_READERS = 46
-W_CELLS = 47
-W_SLICES = 48
-W_REGISTERS = 49
-W_SEARCH = 50
-W_LOOK = 51
-W_FLOW = 52
-W_VALUES = 53  # position of the values in the packed DAG
-W_SLICE_FLAGS = 54
-W_SOFT = 55
-# features of the champion and of the challenger
-C_CHAMPION = 56
-C_CHALLENGER = 64
-F_BIAS = 0
-F_EXCESS = 1
-F_STALL = 2
-F_MISSED = 3
-F_PIPE = 4
-F_SLOT = 5
-FEATURES = 6
+W_AVAILABLE = 44
+W_PENDING = 45
+W_MEMBERS = 46
+W_ORDERED = 47
+W_WMMA = 48
+W_DS = 49
+W_READERS = 50
+W_CELLS = 51
+W_SLICES = 52
+W_REGISTERS = 53
+W_SEARCH = 54
+W_LOOK = 55
+W_FLOW = 56
+W_CLASS = 57
+W_ALIVE = 58
+W_VALUES = 59  # position of the values in the packed DAG
+W_SLICE_FLAGS = 60
+W_SOFT = 61
+W_CANDIDATES = 62
 # the two windows
-C_CURRENT = 72
-C_NEXT = 80
+C_CURRENT = 64
+C_NEXT = 72
 WIN_FLAVOR = 0
 WIN_E = 1
 WIN_I = 2
@@ -191,10 +191,19 @@ WIN_T = 3
 WIN_POPULATED = 4
 WIN_ACTIVE = 5
 WIN_END = 6
-C_WAIT = 88  # per hazard group
-C_FILL = 104  # per flavor
-C_ORDER = 116  # units in sorted order
-SCALARS = 128
+C_WAIT = 80  # per hazard group: cycles until it may issue
+C_STALL = 96  # per hazard group: what a pick counts, the waits of DS and fences included
+C_IN_AVAILABLE = 112  # per hazard group: nodes in each queue
+C_IN_PENDING = 128
+C_FILL = 144  # per flavor
+C_ORDER = 156  # units in sorted order
+C_KEYS = 168  # two sort keys per unit
+C_VGPR_LIMIT = 190
+C_SGPR_LIMIT = 191
+C_LIMIT = 192  # of the registers the gate looks at
+C_CLASS_AT = 193  # where the class of C_CLASS lies
+C_DECIDED = 194  # the last step that removed candidates, -1: none or a duel
+SCALARS = 200
 
 # the model: switches of a profile, numbers of a machine, tables ---------------------------------------------------------
 M_HAZARDS = 0
@@ -215,23 +224,23 @@ M_SKIP_STEP = 14
 M_GATE = 15  # registers before the limit at which the pressure rung wakes up
 M_LARGE = 16  # nodes beyond which the look-ahead search is cut
 M_BUDGET = 17
-M_FEATURES = 18
-M_RUNGS = 19
+M_STEPS = 18  # steps of the ladder: (key, reason) pairs
+M_OWN_STEPS = 19  # leading steps whose reason belongs to the candidate
 M_LADDER = 20
-M_CLASS = 44  # per hazard group
-M_FLAVOR_CLASS = 60  # per flavor
-M_KINDS = 72  # slot kinds of the roofline
-M_KIND_ADMITS = 73
-M_WINDOWS = 96
+M_CLASS = 76  # per hazard group
+M_FLAVOR_CLASS = 92  # per flavor
+M_KINDS = 104  # slot kinds of the roofline
+M_KIND_ADMITS = 105
+M_WINDOWS = 128
 # one window: length, E and I stages, then per stage a record of STAGE words
 WINDOW_WORDS = 4 + 32 * 14
 STAGE = 14  # words of one stage
-S_ADMITS = 0
-S_COUNTS = 1
-S_PREFER = 2
-S_AVOID = 3
-S_KIND = 4
-S_WAIT = 5  # per class
+T_ADMITS = 0
+T_COUNTS = 1
+T_PREFER = 2
+T_AVOID = 3
+T_KIND = 4
+T_WAIT = 5  # per class
 CLASSES = 8
 
 # one pick as it is written out ------------------------------------------------------------------------------------------
@@ -239,3 +248,28 @@ OUT = 10
 (O_NODE, O_CYCLE, O_READY, O_REASON, O_AVAILABLE, O_PENDING, O_STALL, O_WAIT, O_VGPR, O_SGPR) = range(OUT)
 # kinds of stall
 (K_NONE, K_READY, K_MATRIX, K_WINDOW, K_FIFO, K_FENCE, K_RAW, K_WAR, K_CARRIED) = range(9)
+
+# steps of a ladder: each is a key per candidate, the smaller one wins -----------------------------------------------------
+(
+    S_BIAS,
+    S_EXCESS,
+    S_STALL,
+    S_COST,
+    S_MISSED,
+    S_PIPELINE,
+    S_PIPELINE_ANY,
+    S_SLOT,
+    S_MIX_SCORE,
+    S_MIX_LOOK,
+    S_MIX_MATCH,
+    S_RANK,
+    S_ENABLES_DS,
+    S_LISTED,
+    S_LISTED_WMMA,
+    S_ENABLES,
+    S_ENABLES_ALL,
+    S_LOOP,
+    S_CLUSTER,
+    S_WEAK,
+    S_ORDER,
+) = range(21)

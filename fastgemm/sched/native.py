@@ -1,27 +1,125 @@
-"""What the jitted scheduler needs beside `fastgemm.vectors`: pointers from addresses and into the middle of a vector."""
+"""What the jitted scheduler needs beside `fastgemm.vectors`: functions compiled only once, as a part of their callers, and
+pointers from addresses and into the middle of a vector."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
 
-from numba import types
+from numba import config, types
+from numba.core.caching import NullCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
-__all__ = ["State", "at_address", "shifted"]
+from ..jit import njit
+from . import layout
 
-# the state every function of the scheduler takes: packed instructions, their dynamic rows, the work vector (int32), scalars,
-# unit records and the model (int64), the log (int32); see `fastgemm.sched.layout`
+__all__ = ["State", "at_address", "inner", "shifted"]
+
+
+class _LinkedLibrary(JITCodeLibrary):
+    """The code of a function that is only ever linked into its callers.
+
+    Numba optimises and generates machine code for every function, then again for all that it links into each caller.  Here
+    this waits for the function Python calls: a third of the compile time.
+    """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None: ...
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        return _NoEnvironment(self._codegen)
+
+
+class _NoEnvironment:
+    """A code generator that does not bind a function's Python environment: there is no machine code yet to hold it, and
+    functions over integers and pointers never look at it."""
+
+    def __init__(self, codegen: Any) -> None:
+        self._codegen = codegen
+
+    def set_env(self, env_name: str, env: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codegen, name)
+
+
+class _LinkedCompiler(Compiler):
+    """Numba's compiler, with a library that generates no machine code of its own."""
+
+    def compile_extra(self, func: Callable[..., Any]) -> Any:
+        self.state.library = _LinkedLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
+        return super().compile_extra(folded(func))
+
+
+class _Folding(ast.NodeTransformer):
+    """Writes the numbers of `layout` in place of `L.NAME`: looking names up is a third of what numba has to type."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id == "L":
+            return ast.copy_location(ast.Constant(getattr(layout, node.attr)), node)
+        return node
+
+
+def folded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function with the names of `layout` replaced by their numbers."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list = []
+    ast.increment_lineno(_Folding().visit(tree), function.__code__.co_firstlineno - 1)
+    scope: dict[str, Any] = {}
+    exec(compile(tree, function.__code__.co_filename, "exec"), function.__globals__, scope)
+    result: Callable[..., Any] = scope[function.__name__]
+    return result
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Compile a function that only jitted code calls: linked into its callers, which hold it in their cache entries.
+
+    A call with the number 1 and one with a variable share their code (numba would type the literal for itself).
+    """
+    if config.DISABLE_JIT:
+        return function
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _LinkedCompiler}
+    dispatcher = njit(function, **options)
+    dispatcher._cache = NullCache()
+    template = dispatcher.get_call_template
+    dispatcher.get_call_template = lambda args, kws: template(tuple(types.unliteral(arg) for arg in args), kws)
+    return dispatcher
+
+
+# the state every function of the scheduler takes: packed instructions, their dynamic rows, the work vector, scalars, unit
+# records, the model (all int64) and the log (int32); see `fastgemm.sched.layout`
 State = namedtuple("State", ["node", "live", "work", "c", "unit", "model", "log"])
 
 
 @intrinsic
 def at_address(typingctx, address):  # type: ignore[no-untyped-def]
-    """The int32 vector at an address."""
+    """The int64 vector at an address."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.int32)(types.int64), generate
+    return types.CPointer(types.int64)(types.int64), generate
 
 
 @intrinsic

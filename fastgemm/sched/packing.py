@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..jit import njit
-from ..vectors import inner, pointer
+from ..vectors import pointer
+from .native import inner
 from . import layout as L
 from .model import EdgeKind, Flag, Flavor, OperandKind
 
@@ -249,6 +250,7 @@ def _hazard_groups(dag: Dag) -> NDArray[np.int32]:
         ],
         dtype=np.int32,
     )[dag.flavor]
+    group[(group == L.G_WMMA) & (dag.matrix_cycles < 0)] = L.G_WMMA_FREE
     group[(group == L.G_VALU1) & ((dag.flags & int(Flag.COPY)) != 0)] = L.G_VECTOR_COPY
     scalar = (dag.flags & int(Flag.SCALAR_ISSUE)) != 0
     for free in (L.G_SALU_FREE, L.G_FENCE_FREE, L.G_OTHER_FREE):
@@ -310,7 +312,7 @@ def _has_halves(operands: NDArray[np.int64], live: NDArray[np.int64]) -> bool:
     return bool(np.any((lanes & _LOW) != ((lanes >> 1) & _LOW)))
 
 
-def pack(dag: Dag) -> NDArray[np.int32]:
+def pack(dag: Dag) -> NDArray[np.int64]:
     """The DAG as the jitted scheduler reads it (see `fastgemm.sched.layout`)."""
     n = dag.n
     gating = dag.edge_kind < int(EdgeKind.WEAK)
@@ -333,7 +335,7 @@ def pack(dag: Dag) -> NDArray[np.int32]:
         soft,
     ]
     at = np.cumsum([(n + 1) * L.NODE] + [section.size for section in sections])
-    packed = np.zeros(L.HEADER + int(at[-1]), dtype=np.int32)
+    packed = np.zeros(L.HEADER + int(at[-1]), dtype=np.int64)
     rows = packed[L.HEADER : L.HEADER + (n + 1) * L.NODE].reshape(n + 1, L.NODE)
     _fill_rows(dag, rows, successors)
     rows[1:, L.SUCC] = 2 * np.cumsum(successors)
@@ -350,6 +352,7 @@ def pack(dag: Dag) -> NDArray[np.int32]:
     header[L.H_VALUE_AT], header[L.H_SLICE_AT] = at[4], at[5]
     header[L.H_SOFT_AT] = at[6] if soft.size else 0
     header[L.H_WMMA] = np.count_nonzero(dag.flavor == int(Flavor.WMMA))
+    header[L.H_BIASED] = bool(rows[:-1, L.BIAS].any())
     header[L.H_DS] = np.count_nonzero(dag.flavor == int(Flavor.DS))
     return packed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..vectors import inner
+from .native import inner
 from . import layout as L
 
 __all__ = ["commit_registers", "excess", "open_gate", "set_up_registers"]
@@ -40,15 +40,14 @@ def set_up_registers(s, values, live_in, cells):  # type: ignore[no-untyped-def]
 
 
 @inner
-def open_gate(s, header):  # type: ignore[no-untyped-def]
+def open_gate(s):  # type: ignore[no-untyped-def]
     """Decide once per pick which registers the pressure rung looks at."""
     c = s.c
-    if c[L.C_VGPR] + s.model[L.M_GATE] >= header[L.H_VGPR_LIMIT]:
-        c[L.C_GATE] = 1
-    elif c[L.C_SGPR] >= header[L.H_SGPR_LIMIT]:
-        c[L.C_GATE] = 2
-    else:
-        c[L.C_GATE] = 0
+    c[L.C_GATE] = 0
+    if c[L.C_VGPR] + s.model[L.M_GATE] >= c[L.C_VGPR_LIMIT]:
+        c[L.C_GATE], c[L.C_LIMIT] = 1, c[L.C_VGPR_LIMIT]
+    elif c[L.C_SGPR] >= c[L.C_SGPR_LIMIT]:
+        c[L.C_GATE], c[L.C_LIMIT] = 2, c[L.C_SGPR_LIMIT]
 
 
 @inner
@@ -70,12 +69,12 @@ def _change(s, n, vector, sign):  # type: ignore[no-untyped-def]
 
 
 @inner
-def excess(s, n, limit):  # type: ignore[no-untyped-def]
+def excess(s, n):  # type: ignore[no-untyped-def]
     """Registers at or beyond the limit if the node were scheduled now (0 counts), `NO_EXCESS` below it."""
     vector = 1 if s.c[L.C_GATE] == 1 else 0
     new = s.c[L.C_SGPR + vector] + _change(s, n, vector, 1)
     _change(s, n, vector, -1)
-    return new - limit if new >= limit else NO_EXCESS
+    return new - s.c[L.C_LIMIT] if new >= s.c[L.C_LIMIT] else NO_EXCESS
 
 
 @inner

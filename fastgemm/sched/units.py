@@ -6,11 +6,11 @@ so that membership is a comparison of depths and the first member that is not re
 
 from __future__ import annotations
 
-from ..vectors import inner
+from .native import inner
 from . import layout as L
 from .model import Flavor
 
-__all__ = ["count_issue", "mark_targets", "set_up_units", "sort_units", "unit_order"]
+__all__ = ["count_issue", "mark_targets", "set_up_units", "sort_units", "take_snapshot"]
 
 _WMMA, _VALUN, _DS = int(Flavor.WMMA), int(Flavor.VALUN), int(Flavor.DS)
 _PRODUCERS = 1 << _WMMA | 1 << int(Flavor.TRANS) | 1 << _VALUN
@@ -91,6 +91,7 @@ def set_up_units(s, nodes):  # type: ignore[no-untyped-def]
         unit[base + L.U_LEFT] += 1
         unit[base + L.U_TOTAL] += node[n * L.NODE + L.UNIT_CYCLES]
     first, ordered = s.c[L.W_MEMBERS], s.c[L.W_ORDERED]
+    units = 0
     for flavor in range(L.FLAVORS):
         base = flavor * L.UNIT
         unit[base + L.U_FIRST] = unit[base + L.U_END] = first
@@ -98,8 +99,11 @@ def set_up_units(s, nodes):  # type: ignore[no-untyped-def]
         unit[base + L.U_SHALLOW] = unit[base + L.U_DEEP] = -1
         unit[base + L.U_REMAINING] = unit[base + L.U_TOTAL]
         unit[base + L.U_DEPTH] = -1
-        s.c[L.C_ORDER + flavor] = flavor
+        if unit[base + L.U_LEFT] > 0:
+            s.c[L.C_ORDER + units] = flavor
+            units += 1
         first += unit[base + L.U_LEFT]
+    s.c[L.C_UNITS] = units
     for n in range(nodes):
         base = node[n * L.NODE + L.FLAVOR] * L.UNIT
         work[unit[base + L.U_END]] = n
@@ -188,10 +192,9 @@ def flip_ancestors(s, target, column, bit, on):  # type: ignore[no-untyped-def]
 def mark_targets(s):  # type: ignore[no-untyped-def]
     """Bring the marks of the nodes that reach each unit's target up to date; cheap while targets stay."""
     unit = s.unit
-    for flavor in range(L.FLAVORS):
+    for i in range(s.c[L.C_UNITS]):
+        flavor = s.c[L.C_ORDER + i]
         base = flavor * L.UNIT
-        if unit[base + L.U_FIRST] == unit[base + L.U_END]:
-            continue
         for deep in range(2 if flavor == _WMMA else 1):
             target = next_target(s, base, deep == 1)
             if target != unit[base + L.U_SHALLOW + deep]:
@@ -209,47 +212,38 @@ def take_snapshot(s):  # type: ignore[no-untyped-def]
     """Ready nodes per unit as ShadowMix and the sort see them until the next commit."""
     if s.c[L.C_STALE] != 0:
         s.c[L.C_STALE] = 0
-        for flavor in range(L.FLAVORS):
-            base = flavor * L.UNIT
+        for i in range(s.c[L.C_UNITS]):
+            base = s.c[L.C_ORDER + i] * L.UNIT
             s.unit[base + L.U_SEEN] = s.unit[base + L.U_READY]
             s.unit[base + L.U_SEEN_CYCLES] = s.unit[base + L.U_READY_CYCLES]
 
 
 @inner
-def _comes_first(s, a, b):  # type: ignore[no-untyped-def]
-    """Does unit a come before unit b?"""
-    unit = s.unit
-    producers = (_PRODUCERS >> a & 1) - (_PRODUCERS >> b & 1)
-    if producers != 0:
-        return producers > 0
-    a_base, b_base = a * L.UNIT, b * L.UNIT
-    if s.model[L.M_EXPOSURE] != 0:
-        exposed = max(unit[a_base + L.U_EXPOSED], 0) - max(unit[b_base + L.U_EXPOSED], 0)
-        if exposed != 0:
-            return exposed > 0
-        unready = max(0, unit[a_base + L.U_REMAINING] - unit[a_base + L.U_SEEN_CYCLES])
-        unready -= max(0, unit[b_base + L.U_REMAINING] - unit[b_base + L.U_SEEN_CYCLES])
-        if unready != 0:
-            return unready > 0
-    if unit[a_base + L.U_TOTAL] != unit[b_base + L.U_TOTAL]:
-        return unit[a_base + L.U_TOTAL] > unit[b_base + L.U_TOTAL]
-    if unit[a_base + L.U_LEFT] != unit[b_base + L.U_LEFT]:
-        return unit[a_base + L.U_LEFT] < unit[b_base + L.U_LEFT]
-    return a < b
-
-
-@inner
 def sort_units(s):  # type: ignore[no-untyped-def]
-    """Sort the units for this pick; the order persists until it is needed again."""
+    """Sort the units for this pick; the order persists until it is needed again.
+
+    Producers come first, then (in profiles with exposure) units with exposed nodes, more of them, and more cycles that are not
+    ready yet; then larger totals, fewer members left, smaller flavors.  Two integers hold all of it.
+    """
     c, unit = s.c, s.unit
     take_snapshot(s)
-    for i in range(1, L.FLAVORS):
+    for i in range(c[L.C_UNITS]):
         flavor = c[L.C_ORDER + i]
+        base = flavor * L.UNIT
+        key = (_PRODUCERS >> flavor) & 1
+        if s.model[L.M_EXPOSURE] != 0:
+            key = key << 24 | max(0, unit[base + L.U_EXPOSED])
+            key = key << 38 | max(0, unit[base + L.U_REMAINING] - unit[base + L.U_SEEN_CYCLES])
+        tie = (unit[base + L.U_TOTAL] << 28) - (unit[base + L.U_LEFT] << 4) - flavor
         k = i
-        while k > 0 and _comes_first(s, flavor, c[L.C_ORDER + k - 1]):
+        while k > 0 and (
+            c[L.C_KEYS + 2 * k - 2] < key or (c[L.C_KEYS + 2 * k - 2] == key and c[L.C_KEYS + 2 * k - 1] < tie)
+        ):
             c[L.C_ORDER + k] = c[L.C_ORDER + k - 1]
+            c[L.C_KEYS + 2 * k], c[L.C_KEYS + 2 * k + 1] = c[L.C_KEYS + 2 * k - 2], c[L.C_KEYS + 2 * k - 1]
             k -= 1
         c[L.C_ORDER + k] = flavor
-    for i in range(L.FLAVORS):
+        c[L.C_KEYS + 2 * k], c[L.C_KEYS + 2 * k + 1] = key, tie
+    for i in range(c[L.C_UNITS]):
         unit[c[L.C_ORDER + i] * L.UNIT + L.U_RANK] = i
     c[L.C_SORTED] = 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..vectors import inner
+from .native import inner
 from . import layout as L
 from .model import Flavor
 from .units import next_target, take_snapshot
 
-__all__ = ["choose_window", "note_commit", "populate", "set_up_windows"]
+__all__ = ["cover", "demand_of", "note_commit", "plan_mix", "populate", "set_up_windows"]
 
 _WMMA, _VALU1, _TRANS, _VALUN = int(Flavor.WMMA), int(Flavor.VALU1), int(Flavor.TRANS), int(Flavor.VALUN)
 _VMEM, _SMEM, _DS, _SALU, _DMA = int(Flavor.VMEM), int(Flavor.SMEM), int(Flavor.DS), int(Flavor.SALU), int(Flavor.DMA)
@@ -62,9 +62,9 @@ def _slot_supply(s, nodes):  # type: ignore[no-untyped-def]
         if flavor == _WMMA and node[row + L.WINDOW] >= 0:
             base = L.M_WINDOWS + node[row + L.WINDOW] * L.WINDOW_WORDS
             for stage in range(m[base]):
-                counts = m[base + 4 + stage * L.STAGE + L.S_COUNTS]
+                counts = m[base + 4 + stage * L.STAGE + L.T_COUNTS]
                 if counts != 0:
-                    kind = m[base + 4 + stage * L.STAGE + L.S_KIND]
+                    kind = m[base + 4 + stage * L.STAGE + L.T_KIND]
                     s.work[sinks + (9 + kind) * _SIDE + _SINK] += 1
                     slots += 1
                     if counts == 2 or counts == 3:
@@ -202,10 +202,10 @@ def _missed_stages(s, n):  # type: ignore[no-untyped-def]
         inside = outside = 0
         for stage in range(size):
             at = base + 4 + stage * L.STAGE
-            counts = m[at + L.S_COUNTS]
+            counts = m[at + L.T_COUNTS]
             if counts == 0 or counts == 5:
                 continue
-            filled = _fill_stage(s, m[at + L.S_PREFER], m[at + L.S_ADMITS])
+            filled = _fill_stage(s, m[at + L.T_PREFER], m[at + L.T_ADMITS])
             if counts == 1:
                 outside += 1 if filled else 0
                 missed += 1 if not filled and outside < c[L.C_SUPPLY_E] else 0
@@ -223,7 +223,7 @@ def populate(s, at):  # type: ignore[no-untyped-def]
     c = s.c
     best_ready = best_other = 1 << 60
     ready_node = other_node = -1
-    for i in range(L.FLAVORS):
+    for i in range(c[L.C_UNITS]):
         flavor = c[L.C_ORDER + i]
         if flavor != _WMMA and flavor != _TRANS and flavor != _VALUN:
             continue
@@ -268,49 +268,50 @@ def note_commit(s, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _lacking(s, at, which):  # type: ignore[no-untyped-def]
-    """How many ready nodes are missing for the E (0), I (1) or T (2) stages of a demand."""
-    u, seen = s.unit, L.U_SEEN
-    valu, vmem = u[_VALU1 * L.UNIT + seen], u[_VMEM * L.UNIT + seen]
+def cover(s):  # type: ignore[no-untyped-def]
+    """Do the ready nodes of the snapshot cover the demand in the scalars? If not, which flavor is needed goes to the scalars.
+
+    DS is needed if external stages lack most, else single-cycle VALU.
+    """
+    c, u, seen = s.c, s.unit, L.U_SEEN
+    valu = u[_VALU1 * L.UNIT + seen] + u[_VMEM * L.UNIT + seen]
     outside = u[_DS * L.UNIT + seen] + u[_SALU * L.UNIT + seen]
-    if which == 0:
-        have = outside
-    elif which == 1:
-        have = valu + u[_TRANS * L.UNIT + seen] + vmem
-    else:
-        have = valu + vmem + outside
-    return s.c[at + which] - have
+    external = max(0, c[L.C_DEMAND_E] - outside)
+    internal = max(0, c[L.C_DEMAND_I] - valu - u[_TRANS * L.UNIT + seen])
+    shadow = max(0, c[L.C_DEMAND_T] - valu - outside)
+    c[L.C_NEEDED] = _DS if external > internal and external >= shadow else _VALU1
+    return external + internal + shadow == 0
 
 
 @inner
-def satisfied(s, at):  # type: ignore[no-untyped-def]
-    """Do the ready nodes of the snapshot cover a demand?"""
-    return _lacking(s, at, 0) <= 0 and _lacking(s, at, 1) <= 0 and _lacking(s, at, 2) <= 0
+def _aim_at(s, at):  # type: ignore[no-untyped-def]
+    """Take over a planned window's demand and flavor; False if it is not populated."""
+    c = s.c
+    if c[at + L.WIN_POPULATED] == 0:
+        return False
+    c[L.C_AIM] = c[at + L.WIN_FLAVOR]
+    for i in range(3):
+        c[L.C_DEMAND_E + i] = c[at + L.WIN_E + i]
+    return True
 
 
 @inner
-def needed_flavor(s, at):  # type: ignore[no-untyped-def]
-    """The flavor an unsatisfied demand asks for: DS if external stages lack most, else single-cycle VALU."""
-    outside, inside, shadow = (max(0, _lacking(s, at, 0)), max(0, _lacking(s, at, 1)), max(0, _lacking(s, at, 2)))
-    if outside >= inside and outside >= shadow and outside > inside:
-        return _DS
-    return _VALU1
-
-
-@inner
-def choose_window(s):  # type: ignore[no-untyped-def]
-    """The window ShadowMix aims at in this pick; its demand and flavor (-1: no window is planned) go to the scalars."""
+def plan_mix(s):  # type: ignore[no-untyped-def]
+    """What ShadowMix aims at in this pick: the current window, or the next one if that is active and covered."""
     c = s.c
     take_snapshot(s)
-    at = L.C_CURRENT
-    if c[at + L.WIN_ACTIVE] != 0 and satisfied(s, at + L.WIN_E):
+    c[L.C_AIM] = -1
+    c[L.C_MIX] = 3
+    if not _aim_at(s, L.C_CURRENT):
+        return
+    covered = cover(s)
+    if covered and c[L.C_CURRENT + L.WIN_ACTIVE] != 0:
         if c[L.C_NEXT + L.WIN_POPULATED] == 0:
             populate(s, L.C_NEXT)
-        if c[L.C_NEXT + L.WIN_POPULATED] != 0:
-            at = L.C_NEXT
-    c[L.C_TARGETED] = 1
-    c[L.C_AIM] = -1
-    if c[at + L.WIN_POPULATED] != 0:
-        c[L.C_AIM] = c[at + L.WIN_FLAVOR]
-        for i in range(3):
-            c[L.C_DEMAND_E + i] = c[at + L.WIN_E + i]
+        if _aim_at(s, L.C_NEXT):
+            covered = cover(s)
+    if c[L.C_DEMAND_E] + c[L.C_DEMAND_I] + c[L.C_DEMAND_T] == 0:
+        c[L.C_MIX] = 0
+    else:
+        c[L.C_MIX] = 1 if covered else 2
+    c[L.C_MIX_NOW] = c[L.C_MIX]

@@ -1,0 +1,317 @@
+"""Which candidate a pick takes, and the reason that is printed (jitted).
+
+The compiler compares a champion with every challenger in turn.  As long as every step of the ladder orders the candidates
+(a key each, ties keep the champion), the last champion is the first candidate with the smallest keys, step by step: `best`
+sieves the candidates instead of comparing pairs.  Where a step depends on the pair, the survivors fall back to a `duel`.
+The printed reason is that of the last comparison so decided, which a few comparisons from the end tell.
+"""
+
+from __future__ import annotations
+
+from .native import inner
+from .units import mark_targets
+from . import layout as L
+from .ladder_steps import NOTHING, idle, memory_wait, pair_mix, step_key
+from .model import Flavor, Reason
+
+__all__ = ["choose"]
+
+_WMMA, _TRANS, _VALUN, _DS = int(Flavor.WMMA), int(Flavor.TRANS), int(Flavor.VALUN), int(Flavor.DS)
+_MEMORY_GROUPS = 1 << L.G_DS | 1 << L.G_VMEM | 1 << L.G_DMA
+_FIRST, _SHARED = int(Reason.FIRST), int(Reason.EFFECTIVE_STALL)  # reasons from _SHARED on belong to the pick
+
+
+@inner
+def gather(s):  # type: ignore[no-untyped-def]
+    """List the candidates, Available before Pending, with their waits."""
+    c, work, live, node = s.c, s.work, s.live, s.node
+    place, cycle, list_at = 0, c[L.C_CYCLE], c[L.W_CANDIDATES]
+    carried = (s.model[L.M_STALLS] >> L.K_CARRIED) & 1
+    memory = (s.model[L.M_STALLS] >> L.K_RAW) & 3 != 0  # visible latencies or readers
+    for queue in range(2):
+        at = c[L.W_AVAILABLE + queue]
+        for i in range(c[L.C_AVAILABLE + queue]):
+            n = work[at + i]
+            row = n * L.LIVE
+            group = node[n * L.NODE + L.GROUP]
+            wait = max(c[L.C_STALL + group], live[row + L.READY] - cycle)
+            if memory and (_MEMORY_GROUPS >> group) & 1:
+                wait = memory_wait(s, n, wait)
+            if carried != 0:
+                wait = max(wait, node[n * L.NODE + L.CARRIED] - cycle)
+            work[list_at + place] = n
+            live[row + L.PLACE] = place
+            live[row + L.STALL] = wait
+            place += 1
+    c[L.C_CANDIDATES] = place
+
+
+@inner
+def compare(s, first, a, b):  # type: ignore[no-untyped-def]
+    """Champion a against challenger b from a step on: +reason if b wins, -reason if a does, 0 if nothing decides."""
+    c, m = s.c, s.model
+    flavor_a, flavor_b = s.node[a * L.NODE + L.FLAVOR], s.node[b * L.NODE + L.FLAVOR]
+    for k in range(first, m[L.M_STEPS]):
+        step = m[L.M_LADDER + 2 * k]
+        if idle(s, step):
+            continue
+        if step == L.S_MIX_SCORE and c[L.C_MIX] == 3:
+            pair_mix(s, a, b)
+        if flavor_a != flavor_b and (step == L.S_LISTED or step == L.S_LISTED_WMMA or step == L.S_ENABLES_DS):
+            continue
+        c[L.C_DEEP] = 1 if flavor_a == _DS or flavor_b == _DS else 0
+        key_a, key_b = step_key(s, step, a), step_key(s, step, b)
+        if step == L.S_LOOP and (key_a == NOTHING or key_b == NOTHING):
+            continue
+        if key_a != key_b:
+            return m[L.M_LADDER + 2 * k + 1] if key_b < key_a else -m[L.M_LADDER + 2 * k + 1]
+        if key_a != NOTHING and (step == L.S_ENABLES or step == L.S_ENABLES_DS):
+            return -m[L.M_LADDER + 2 * k + 1]  # both enable the target equally: the champion stays, decided
+    return 0
+
+
+@inner
+def _pairwise(s, step, source, count):  # type: ignore[no-untyped-def]
+    """Does the step depend on which two of the survivors meet?"""
+    c, work, node = s.c, s.work, s.node
+    if step == L.S_MIX_SCORE:
+        if c[L.C_MIX] != 3:
+            return False
+        for i in range(count):
+            flavor = node[work[source + i] * L.NODE + L.FLAVOR]
+            if flavor == _WMMA or flavor == _TRANS or flavor == _VALUN:
+                return True
+        return False
+    if step == L.S_LOOP:
+        known = 0
+        for i in range(count):
+            known += 1 if step_key(s, step, work[source + i]) != NOTHING else 0
+        return known != 0 and known != count
+    if step >= L.S_ENABLES_DS and step <= L.S_ENABLES_ALL:
+        flavor = node[work[source] * L.NODE + L.FLAVOR]
+        c[L.C_DEEP] = 1 if flavor == _DS else 0
+        for i in range(1, count):
+            if node[work[source + i] * L.NODE + L.FLAVOR] != flavor:
+                return True
+    return False
+
+
+@inner
+def _duel(s, first, source, count):  # type: ignore[no-untyped-def]
+    """The last champion of survivors that meet in turn from a step on."""
+    champion = s.work[source]
+    for i in range(1, count):
+        if compare(s, first, champion, s.work[source + i]) > 0:
+            champion = s.work[source + i]
+    return champion
+
+
+@inner
+def _sieve_column(s, source, count, target, column):  # type: ignore[no-untyped-def]
+    """Keep the candidates with the smallest value in a column of their dynamic rows."""
+    work, live = s.work, s.live
+    smallest = NOTHING
+    kept = 0
+    for i in range(count):
+        n = work[source + i]
+        key = live[n * L.LIVE + column]
+        if key <= smallest:
+            kept = kept if key == smallest else 0
+            smallest = key
+            work[target + kept] = n
+            kept += 1
+    return kept
+
+
+@inner
+def _sieve_rank(s, source, count, target):  # type: ignore[no-untyped-def]
+    """Keep the candidates of the unit that comes first in the sort."""
+    work, node, unit = s.work, s.node, s.unit
+    smallest = NOTHING
+    kept = 0
+    for i in range(count):
+        n = work[source + i]
+        key = unit[node[n * L.NODE + L.FLAVOR] * L.UNIT + L.U_RANK]
+        if key <= smallest:
+            kept = kept if key == smallest else 0
+            smallest = key
+            work[target + kept] = n
+            kept += 1
+    return kept
+
+
+@inner
+def _sieve_listed(s, source, count, target):  # type: ignore[no-untyped-def]
+    """Keep the first node of the priority list; all of them if none is in it. They are of one unit."""
+    work, node = s.work, s.node
+    depth = s.unit[node[work[source] * L.NODE + L.FLAVOR] * L.UNIT + L.U_DEPTH]
+    first = NOTHING
+    for i in range(count):
+        n = work[source + i]
+        if node[n * L.NODE + L.DEPTH] == depth:
+            first = min(first, n)
+    if first == NOTHING:
+        return count
+    work[target] = first
+    return 1
+
+
+@inner
+def _sieve(s, step, source, count, target):  # type: ignore[no-untyped-def]
+    """Copy the survivors with the smallest key, in order; returns their number."""
+    work = s.work
+    smallest = NOTHING + 1
+    kept = 0
+    for i in range(count):
+        n = work[source + i]
+        key = step_key(s, step, n)
+        if key < smallest:
+            smallest = key
+            kept = 0
+        if key == smallest:
+            work[target + kept] = n
+            kept += 1
+    if smallest != NOTHING and (step == L.S_ENABLES or step == L.S_ENABLES_DS):
+        return 1  # equals keep the champion, and no later step is asked
+    return kept
+
+
+@inner
+def _enabling(s, source, count):  # type: ignore[no-untyped-def]
+    """Does any of the candidates reach the target of a unit?"""
+    if s.c[L.C_MARKED] == 0:
+        mark_targets(s)
+    marks = 0
+    for i in range(count):
+        marks |= s.live[s.work[source + i] * L.LIVE + L.MARK]
+    return marks != 0
+
+
+@inner
+def _narrow(s, step, source, count, target):  # type: ignore[no-untyped-def]
+    """One step of the sieve; returns how many survive in `target`, or `count` if all survive where they are."""
+    if step == L.S_STALL or (step == L.S_COST and s.c[L.C_WINDOW] < 0):
+        return _sieve_column(s, source, count, target, L.STALL)
+    if step == L.S_RANK:
+        return _sieve_rank(s, source, count, target)
+    flavor = s.node[s.work[source] * L.NODE + L.FLAVOR]
+    if step == L.S_LISTED or step == L.S_LISTED_WMMA:
+        return _sieve_listed(s, source, count, target) if step == L.S_LISTED or flavor == _WMMA else count
+    if step >= L.S_ENABLES_DS and step <= L.S_ENABLES_ALL:
+        if (step == L.S_ENABLES_DS and flavor != _DS) or not _enabling(s, source, count):
+            return count
+    return _sieve(s, step, source, count, target)
+
+
+@inner
+def best(s, limit):  # type: ignore[no-untyped-def]
+    """The last champion of the first `limit` candidates; leaves the survivors of the candidates' own steps as the class."""
+    c, m = s.c, s.model
+    source, count = c[L.W_CANDIDATES], limit
+    own = m[L.M_OWN_STEPS]
+    c[L.C_DECIDED] = -1
+    for k in range(m[L.M_STEPS]):
+        if k == own:
+            c[L.C_CLASS_AT], c[L.C_CLASS] = source, count
+        if count == 1:
+            if k < own:
+                continue
+            break
+        step = m[L.M_LADDER + 2 * k]
+        if idle(s, step):
+            continue
+        if step == L.S_MIX_SCORE or step >= L.S_ENABLES_DS:
+            if _pairwise(s, step, source, count):
+                c[L.C_DECIDED] = -1
+                return _duel(s, k, source, count)
+        if step >= L.S_MIX_SCORE and step <= L.S_MIX_MATCH and c[L.C_MIX] == 3:
+            continue
+        target = c[L.W_CLASS] if k < own else c[L.W_ALIVE]
+        kept = _narrow(s, step, source, count, target)
+        if kept < count:
+            source, count = target, kept
+            c[L.C_DECIDED] = k
+    return s.work[source]
+
+
+@inner
+def log_queues(s):  # type: ignore[no-untyped-def]
+    """Open the record of a pick: -1, its number, the cycle, the lengths of both queues, their nodes."""
+    c = s.c
+    at = c[L.C_LOGGED]
+    c[L.C_LOGGED] += 5 + c[L.C_CANDIDATES]
+    if c[L.C_LOGGING] == 2:
+        s.log[at], s.log[at + 1], s.log[at + 2] = -1, c[L.C_PICKS], c[L.C_CYCLE]
+        s.log[at + 3], s.log[at + 4] = c[L.C_AVAILABLE], c[L.C_PENDING]
+        for i in range(c[L.C_CANDIDATES]):
+            s.log[at + 5 + i] = s.work[c[L.W_CANDIDATES] + i]
+
+
+@inner
+def in_turn(s):  # type: ignore[no-untyped-def]
+    """All candidates in turn, as the compiler does it: the winner; the reason goes to the scalars, comparisons to the log."""
+    c = s.c
+    champion = s.work[c[L.W_CANDIDATES]]
+    own, shared = _FIRST, 0
+    for i in range(1, c[L.C_CANDIDATES]):
+        challenger = s.work[c[L.W_CANDIDATES] + i]
+        decided = compare(s, 0, champion, challenger)
+        if c[L.C_LOGGING] == 2:
+            at = c[L.C_LOGGED]
+            s.log[at], s.log[at + 1], s.log[at + 2] = champion, challenger, decided
+        c[L.C_LOGGED] += 3
+        reason = abs(decided)
+        if reason >= _SHARED:
+            shared = reason
+        if decided > 0:
+            champion, own = challenger, reason
+        elif decided < 0 and reason < own:
+            own = reason
+    c[L.C_REASON] = shared if shared != 0 else own
+    return champion
+
+
+@inner
+def find_reason(s, winner):  # type: ignore[no-untyped-def]
+    """The reason of the last comparison whose reason belongs to the pick; 0 if there is none."""
+    c, m = s.c, s.model
+    champion = winner
+    if c[L.C_DECIDED] >= m[L.M_OWN_STEPS] and s.work[c[L.C_CLASS_AT] + c[L.C_CLASS] - 1] == winner:
+        reason = m[L.M_LADDER + 2 * c[L.C_DECIDED] + 1]  # it came last and beat the best of the others there
+        if reason >= _SHARED:
+            return reason
+    while True:
+        place = s.live[champion * L.LIVE + L.PLACE]
+        i = c[L.C_CLASS] - 1
+        while i >= 0 and s.live[s.work[c[L.C_CLASS_AT] + i] * L.LIVE + L.PLACE] > place:
+            reason = abs(compare(s, m[L.M_OWN_STEPS], champion, s.work[c[L.C_CLASS_AT] + i]))
+            if reason >= _SHARED:
+                return reason
+            i -= 1
+        if place == 0:
+            return 0
+        before = best(s, place)
+        reason = abs(compare(s, 0, before, champion))
+        if reason >= _SHARED:
+            return reason
+        champion = before
+
+
+@inner
+def choose(s):  # type: ignore[no-untyped-def]
+    """The node to schedule; the printed reason goes to the scalars."""
+    c = s.c
+    gather(s)
+    c[L.C_REASON] = 0
+    if c[L.C_LOGGING] != 0:
+        log_queues(s)
+    if c[L.C_AVAILABLE] == 1 and c[L.C_PENDING] == 0:
+        return s.work[c[L.W_CANDIDATES]]
+    if c[L.C_LOGGING] != 0:
+        return in_turn(s)
+    winner = best(s, c[L.C_CANDIDATES])
+    reason = find_reason(s, winner)
+    if reason == 0:
+        return in_turn(s)
+    c[L.C_REASON] = reason
+    return winner
