@@ -23,24 +23,14 @@ from .emit_sync import call
 from .job import loaded
 from .threads import get_num_threads, pool_kind
 
-__all__ = ["IN_PLACE_BYTES", "fast"]
+__all__ = ["fast"]
 
 DONE, LARGE, ENGINE, GENERAL = range(4)
 
-# B is read where it lies up to this size (98-99 % of the peak at 192..256; packing wins from about n = 400), and up to the
-# second for few rows of A, where packing B would not pay.
-IN_PLACE_BYTES = 640 * 1024
-FEW_ROWS, FEW_ROWS_BYTES = 40, 8 << 20
 # Products below this stay on the caller's thread and keep the GIL.
 SERIAL_WORK = 60**3
 # Above this a job goes through the engine, where Ctrl-C is noticed.
 LONG_WORK = 2_000_000_000
-
-
-@njit
-def in_place(m, n, k, b_bytes):  # type: ignore[no-untyped-def]
-    """Whether B is better read in place than packed."""
-    return b_bytes <= IN_PLACE_BYTES or (m <= FEW_ROWS and b_bytes <= FEW_ROWS_BYTES) or m == 1
 
 
 @njit
@@ -75,13 +65,14 @@ def direct2(a, b, out, table):  # type: ignore[no-untyped-def]
     c1 = (m - 1) * c_row + (n - 1) * item
     if not (_apart(at_c, 0, c1, at_a, a0 + a2, a1 + a3, item) and _apart(at_c, 0, c1, at_b, b0 + b2, b1 + b3, item)):
         return GENERAL
-    if (b_n != item and n > 1) or not in_place(m, n, k, k * n * item):
+    if (b_n != item and n > 1) or not j.in_place(m, k * n * item):
         return ENGINE
     if n == 1 and (a_k != item or b_k != item) and k > 64:
         return ENGINE
     if m * n * k > SERIAL_WORK:
         return LARGE
-    job = on_stack((table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, k, 1, 0, 0, 0, j.BY_ROWS, m, 0))
+    kc = j.in_place_slab(k, k * n * item)
+    job = on_stack((table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, kc, 1, 0, 0, 0, j.BY_ROWS, m, 0))
     call(load_i64(table + 8 * t.SHARE), job, 0, 0)
     return DONE
 
@@ -92,11 +83,12 @@ def large2(a, b, out, table, pool_address, threads):  # type: ignore[no-untyped-
     n = b.shape[1]
     if m * n * k > LONG_WORK:
         return ENGINE
+    kc = j.in_place_slab(k, k * n * load_i64(table + 8 * t.ITEM))
     cut, step, shares = j.split(m, n, k, 1, threads)
     job = on_stack(
         (
             table, a.ctypes.data, a.strides[0], a.strides[1], b.ctypes.data, b.strides[0], out.ctypes.data, out.strides[0],
-            m, n, k, k, 1, 0, 0, 0, cut, step, 0,
+            m, n, k, kc, 1, 0, 0, 0, cut, step, 0,
         )
     )  # fmt: skip
     if shares == 1:
@@ -135,14 +127,17 @@ def direct3(a, b, out, table, pool_address, threads):  # type: ignore[no-untyped
         and _apart(at_c, 0, c1, at_b, b0 + b2 + b4, b1 + b3 + b5, item)
     ):
         return GENERAL
-    if (b_n != item and n > 1) or not in_place(m, n, k, k * n * item) or batch * m * n * k > LONG_WORK:
+    if (b_n != item and n > 1) or not j.in_place(m, k * n * item) or batch * m * n * k > LONG_WORK:
         return ENGINE
     if batch * m * n * k <= SERIAL_WORK:
         threads = 1
+    if b_batch == 0 and a_batch == m * a_row and c_batch == m * c_row:  # one B for all: one tall product
+        m, batch = m * batch, 1
+    kc = j.in_place_slab(k, k * n * item)
     cut, step, shares = j.split(m, n, k, batch, threads)
     job = on_stack(
         (
-            table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, k, batch, a_batch, b_batch, c_batch, cut, step, 0,
+            table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, kc, batch, a_batch, b_batch, c_batch, cut, step, 0,
         )
     )  # fmt: skip
     if shares == 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ from . import job as j
 from . import mainloop as r
 from . import pool
 from . import table as t
-from .choose import Schedule, schedule, slab
-from .direct import in_place
+from .choose import schedule, slab
 from .feed import machine_address
 from .mirror import mirror
 from .multiply import COPY, LOOPS
@@ -108,6 +108,8 @@ def run(a: Array, b: Array, out: Array, options: Options = DEFAULTS) -> None:
 def _collapsed(a: Array, b: Array, out: Array) -> list[tuple[Array, Array, Array]]:
     """The same products with at most one batch axis each: axes that can be walked with one stride are merged, the outer ones of
     what is left are looped over."""
+    if out.ndim == 2:
+        return [(a, b, out)]
     shape = list(out.shape[:-2])
     strides = [list(x.strides[:-2]) for x in (a, b, out)]
     for axis in reversed(range(len(shape))):
@@ -162,13 +164,11 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
         symmetric = x.symmetric and x.m >= _SYMMETRIC_ROWS and x.c_n == item
         for i in range(x.batch):
             one = x.slice_batch(i)
-            _run_stream(
-                one, table, dtype, schedule((one.m, one.n, one.k), dtype, options, threads), options, threads, symmetric
-            )
+            _run_stream(one, table, dtype, options, threads, symmetric)
             if symmetric:
                 mirror(table, one.c, one.c_row, one.m, threads)
         return
-    _run_stream(x, table, dtype, schedule((x.m, x.n, x.k), dtype, options, threads), options, threads, False)
+    _run_stream(x, table, dtype, options, threads, False)
 
 
 def _with_contiguous_column(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
@@ -192,7 +192,7 @@ def _takes_job(x: Operands, item: int, real: bool) -> bool:
         return False
     if x.n == 1:
         return x.k * item <= 640 * 1024 or (real and x.a_k == item and x.b_k == item)
-    return bool(in_place.py_func(x.m, x.n, x.k, x.k * x.n * item))
+    return real and bool(j.in_place.py_func(x.m, x.k * x.n * item)) or x.k * x.n * item <= j.IN_PLACE_BYTES
 
 
 def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict: bool) -> None:
@@ -206,7 +206,9 @@ def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict
             cut, step = j.BY_ROWS, max(16, -(-x.m // parts // 8) * 8)
         extent = (x.m, x.n, x.batch)[cut]
         shares = -(-extent // step)
-    kc = slab(x.k, x.n, item, real, 0, True) if strict else x.k
+    kc = int(j.in_place_slab.py_func(x.k, x.k * x.n * item))
+    if strict:
+        kc = slab(x.m, x.k, x.n, item, real, 0, True)
     words = np.array(
         [
             table, x.a, x.a_row, x.a_k, x.b, x.b_k, x.c, x.c_row, x.m, x.n, x.k, kc, x.batch, x.a_batch, x.b_batch,
@@ -217,110 +219,143 @@ def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict
     pool.run(j.run_share.address, words.ctypes.data, shares, threads)
 
 
-def _run_stream(
-    x: Operands, table: int, dtype: np.dtype[Any], plan: Schedule, options: Options, threads: int, symmetric: bool
-) -> None:
-    """Execute the op stream of a schedule."""
+def _run_stream(x: Operands, table: int, dtype: np.dtype[Any], options: Options, threads: int, symmetric: bool) -> None:
+    """Execute the op stream that the options mean."""
     item = dtype.itemsize
-    policy = plan.policy
-    if (x.a_swap or (x.b_swap and getattr(policy, "pack_b", None) is False)) and not isinstance(policy, HostPanels):
-        policy = replace(policy, staging="copy")
-    p = stream.encode(
-        (x.m, x.n, x.k), plan.tile, policy=policy, swizzle=plan.swizzle, cores=plan.cores, batch=x.batch,
-        host=plan.host, reproducible=options.reproducible, shared_b=x.b_batch == 0,
-    )  # fmt: skip
-    if x.a_swap:
-        p[L.P_STAGE_A] = L.COPIED
-    run = _Run(p, x, table, item, symmetric)
+    flags = (x.a_swap, x.b_swap, x.c_n == item or x.n == 1, x.b_batch == 0)
+    plan = _layout((x.m, x.n, x.k), x.batch, dtype, table, options, threads, flags)
     work = x.m * x.n * x.k * x.batch
     threads = threads if work > 60**3 else 1
-    callbacks = (getattr(policy, "before", None), getattr(policy, "after", None))
     # A long run comes back to Python between ops, and each core keeps its slots; with very many cores a core is short anyway.
-    long = work > _LONG_RUN and plan.cores <= 8 * threads and not any(callbacks)
+    long = work > _LONG_RUN and plan.cores <= 8 * threads and not any(plan.callbacks)
     lanes = plan.cores if long else threads
-    with borrowed(run.bytes(lanes)) as memory:
-        run.place(memory, lanes)
-        if any(callbacks):
-            _run_with_callbacks(run, plan.cores, threads, callbacks)
+    with borrowed(plan.bytes(lanes)) as memory:
+        words = plan.place(x, memory, lanes)
+        words[[r.SYMMETRIC, r.BUDGET, r.OWN_BY_CORE]] = symmetric, _BUDGET_NS * long, long
+        if any(plan.callbacks):
+            _run_with_callbacks(words, plan, threads)
             return
-        run.words[[r.BUDGET, r.OWN_BY_CORE]] = _BUDGET_NS * long, long
+        address = words.ctypes.data
         while True:
-            run.words[r.LEFT] = 0
-            pool.run(r.run_core.address, run.address, plan.cores, threads)
-            if not run.words[r.LEFT]:
+            words[r.LEFT] = 0
+            pool.run(r.run_core.address, address, plan.cores, threads)
+            if not words[r.LEFT]:
                 return
 
 
-class _Run:
-    """The words of a run (:mod:`fastgemm.gemm.mainloop`) and the layout of its scratch memory."""
+# Schedulers that cut K of a block into parts on different cores (or at different times): they are traced, not yet executed.
+_PARTIAL = (
+    L.SchedulerId.SPLIT_K,
+    L.SchedulerId.TAIL_SPLIT_K,
+    L.SchedulerId.STREAM_K,
+    L.SchedulerId.SINGLE_CORE_SPLIT_K,
+)
 
-    def __init__(self, p: np.ndarray, x: Operands, table: int, item: int, symmetric: bool) -> None:
+
+@lru_cache(maxsize=128)
+def _layout(
+    problem: tuple[int, int, int],
+    batch: int,
+    dtype: np.dtype[Any],
+    table: int,
+    options: Options,
+    threads: int,
+    flags: tuple[bool, bool, bool, bool],
+) -> _Layout:
+    """The layout for a problem; ``flags``: A swapped, B swapped, C is the accumulator, one B for all batches."""
+    a_swap, b_swap, direct, shared_b = flags
+    plan = schedule(problem, dtype, options, threads)
+    policy = plan.policy
+    if isinstance(policy, HostPanels):
+        if b_swap:
+            policy = replace(policy, pack_b=None)
+    elif a_swap or b_swap:
+        policy = replace(policy, staging="copy")
+    p = stream.encode(
+        problem, plan.tile, policy=policy, swizzle=plan.swizzle, cores=plan.cores, batch=batch,
+        host=plan.host, reproducible=options.reproducible, shared_b=shared_b,
+    )  # fmt: skip
+    if int(p[L.P_SCHEDULER]) in _PARTIAL:
+        raise ValueError(
+            f"matmul: swizzle={plan.swizzle!r} cuts K into partial sums, which fastgemm.trace and fastgemm.plan show but matmul does "
+            "not execute; use IdentitySwizzle, RowMajor, L1FullLoadSwizzle or AswtSwizzle"
+        )
+    if a_swap:
+        p[L.P_STAGE_A] = L.COPIED
+    callbacks = (getattr(policy, "before", None), getattr(policy, "after", None))
+    return _Layout(p, table, dtype.itemsize, direct, callbacks)
+
+
+class _Layout:
+    """What runs of one problem share: P, the words of a run that do not change, and the layout of the scratch memory."""
+
+    def __init__(self, p: np.ndarray, table: int, item: int, direct: bool, callbacks: tuple[Any, Any]) -> None:
         self.p = p
+        self.callbacks = callbacks
         self.cores = int(p[L.P_CORES])
-        state = stream.new_state(p).size
+        self.state = stream.new_state(p).size
         tm, tn, tk = (int(p[i]) for i in (L.P_TM, L.P_TN, L.P_TK))
         lanes = t.word(table, t.LANES)
-        copies_a, copies_b = p[L.P_STAGE_A] == L.COPIED, p[L.P_STAGE_B] != L.IN_PLACE
-        direct = x.c_n == item or x.n == 1
         slots_b = int(p[L.P_SLOTS_B] if p[L.P_STAGE_B] == L.CACHED else p[L.P_STAGES])
-        self.shared = bool(p[L.P_DIRECT_B]) and (
-            self.cores == 1 or int(p[L.P_COLS]) % self.cores == 0 and _row_major(p)
-        )
         slot_a, slot_b = _lines(tm * tk * item), _lines(-(-tn // lanes) * lanes * tk * item)
-        all_b = slots_b * slot_b if copies_b else 0
-        all_a = int(p[L.P_STAGES]) * slot_a if copies_a else 0
-        self.core_bytes = _lines(8 * (r.CORE_HEAD + state + L.OP_SIZE))
+        all_b = slots_b * slot_b if p[L.P_STAGE_B] != L.IN_PLACE else 0
+        all_a = int(p[L.P_STAGES]) * slot_a if p[L.P_STAGE_A] == L.COPIED else 0
+        row_major = int(p[L.P_SCHEDULER]) == L.SchedulerId.ROW_MAJOR
+        # HostPanels: a packed column serves one core alone where the cores divide the columns
+        self.shared = bool(p[L.P_DIRECT_B]) and (self.cores == 1 or (row_major and int(p[L.P_COLS]) % self.cores == 0))
+        self.core_bytes = _lines(8 * (r.CORE_HEAD + self.state + L.OP_SIZE))
         self.common = all_b if self.shared else 0
-        self.own = all_a + (0 if self.shared else all_b) + (0 if direct else _lines(tm * tn * item))
+        own_b = 0 if self.shared else all_b
+        self.own = all_a + own_b + (0 if direct else _lines(tm * tn * item))
         w = np.zeros(r.RUN_WORDS, np.int64)
-        w[[r.TABLE, r.P, r.S_SIZE, r.MACHINE]] = table, p.ctypes.data, state, machine_address(p)
-        w[[r.A, r.A_ROW, r.A_K, r.A_BATCH, r.A_SWAP]] = x.a, x.a_row, x.a_k, x.a_batch, x.a_swap
-        w[[r.B, r.B_K, r.B_N, r.B_BATCH, r.B_SWAP]] = x.b, x.b_k, x.b_n, x.b_batch, x.b_swap
-        w[[r.C, r.C_ROW, r.C_N, r.C_BATCH, r.C_DIRECT]] = x.c, x.c_row, x.c_n, x.c_batch, direct
+        w[[r.TABLE, r.P, r.S_SIZE, r.MACHINE]] = table, p.ctypes.data, self.state, machine_address(p)
         w[[r.CORE_BYTES, r.THREAD_BYTES, r.SLOT_A_BYTES, r.SLOT_B_BYTES]] = self.core_bytes, self.own, slot_a, slot_b
-        w[[r.SLOTS_A, r.SLOTS_B, r.ACC]] = 0, 0 if self.shared else all_a, all_a + (0 if self.shared else all_b)
-        w[[r.B_SHARED, r.SYMMETRIC]] = self.shared, symmetric
+        w[[r.SLOTS_A, r.SLOTS_B, r.ACC]] = 0, all_a, all_a + own_b
+        w[[r.B_SHARED, r.C_DIRECT]] = self.shared, direct
         self.words = w
 
     def bytes(self, lanes: int) -> int:
-        """The scratch this run needs: cores' states, the packed slab or slots, the threads' own tiles."""
-        return self.cores * self.core_bytes + self.common + lanes * self.own
+        """The scratch a run needs: the lanes' own slots and accumulators, the common slab, the cores' states."""
+        return lanes * self.own + self.common + self.cores * self.core_bytes
 
-    def place(self, memory: int, lanes: int) -> None:
-        """Lay the scratch out at an address; the lanes' parts first, then the common slab."""
-        self.words[r.SCRATCH] = memory
-        self.words[r.CORES_AT] = at = memory + self.common + lanes * self.own
-        if self.shared:  # the slab lies behind the lanes' own parts
-            self.words[r.SLOTS_B] = lanes * self.own
+    def place(self, x: Operands, memory: int, lanes: int) -> np.ndarray:
+        """The words of a run of these operands, its scratch laid out at an address in the order of :meth:`bytes`."""
+        w = self.words.copy()
+        w[_OPERAND_WORDS] = (
+            x.a, x.a_row, x.a_k, x.a_batch, x.a_swap, x.b, x.b_k, x.b_n, x.b_batch, x.b_swap, x.c, x.c_row, x.c_n, x.c_batch,
+        )  # fmt: skip
+        cores_at = memory + lanes * self.own + self.common
+        w[[r.SCRATCH, r.CORES_AT]] = memory, cores_at
+        if self.shared:
+            w[r.SLOTS_B] = lanes * self.own
         for core in range(self.cores):
-            ctypes.memset(at + core * self.core_bytes, 0, 8)
+            ctypes.memset(cores_at + core * self.core_bytes, 0, 8)
+        return w
 
-    @property
-    def address(self) -> int:
-        return int(self.words.ctypes.data)
+
+_OPERAND_WORDS = [
+    r.A, r.A_ROW, r.A_K, r.A_BATCH, r.A_SWAP, r.B, r.B_K, r.B_N, r.B_BATCH, r.B_SWAP, r.C, r.C_ROW, r.C_N, r.C_BATCH,
+]  # fmt: skip
 
 
 def _lines(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
-def _row_major(p: np.ndarray) -> bool:
-    return int(p[L.P_SCHEDULER]) == int(L.SchedulerId.ROW_MAJOR)
-
-
-def _run_with_callbacks(run: _Run, cores: int, threads: int, callbacks: tuple[Any, Any]) -> None:
+def _run_with_callbacks(words: np.ndarray, plan: _Layout, threads: int) -> None:
     """Execute core by core on Python threads, calling back before and after the store of every block.
 
     The first exception of a callback ends the run and is raised; the pool stays usable.
     """
-    state = int(run.words[r.S_SIZE])
+    before, after = plan.callbacks
+    address = words.ctypes.data
 
     def core_loop(core: int, thread: int) -> None:
-        at = int(run.words[r.CORES_AT]) + core * run.core_bytes + 8 * (r.CORE_HEAD + state)
+        at = int(words[r.CORES_AT]) + core * plan.core_bytes + 8 * (r.CORE_HEAD + plan.state)
         op = np.ctypeslib.as_array((ctypes.c_int64 * L.OP_SIZE).from_address(at))
-        while (kind := r.drive(run.address, core, thread)) >= 0:
-            callback = callbacks[0] if kind == L.BEFORE else callbacks[1]
+        while (kind := r.drive(address, core, thread)) >= 0:
+            callback = before if kind == L.BEFORE else after
             if callback is not None:
                 callback(core, int(op[L.TASK]), int(op[L.GROUP]), int(op[L.M]), int(op[L.N]))
 
-    pool.run_python(core_loop, cores, threads)
+    pool.run_python(core_loop, plan.cores, threads)

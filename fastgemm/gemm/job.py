@@ -20,14 +20,46 @@ from .emit_call import call_kernel, load_i64, on_stack
 from .emit_sync import call
 from .multiply import IN_PLACE, LOOPS
 
-__all__ = ["BY_BATCH", "BY_COLUMNS", "BY_ROWS", "JOB_WORDS", "loaded", "run_share", "split"]
+__all__ = [
+    "BY_BATCH",
+    "BY_COLUMNS",
+    "BY_ROWS",
+    "JOB_WORDS",
+    "in_place",
+    "in_place_slab",
+    "loaded",
+    "run_share",
+    "split",
+]
 
 TABLE, A, A_ROW, A_K, B, B_K, C, C_ROW, M, N, K, KC, BATCH, A_BATCH, B_BATCH, C_BATCH, CUT, STEP, STRICT = range(19)
 JOB_WORDS = 19
 BY_ROWS, BY_COLUMNS, BY_BATCH = range(3)
 
-# Bytes of C that stay in the L1 cache while rows of B stream past.
+# Bytes of C that stay in the L1 cache while rows of B stream past, and of a row of B of which eight stay in the L2 cache.
 _ROW_BYTES = 16384
+_WIDE_BYTES = 32768
+# Up to so many rows a B beyond CACHED_BYTES is streamed; more are better multiplied from packed slabs.
+STREAMED_ROWS = 8
+# B is read where it lies up to IN_PLACE_BYTES (98-99 % of the peak at 192..256; packing wins from about n = 400); with few rows of
+# A, which would not repay packing, as long as the last-level cache holds it.
+IN_PLACE_BYTES = 640 * 1024
+FEW_ROWS, CACHED_BYTES = 64, 8 << 20
+
+
+@njit
+def in_place(m, b_bytes):  # type: ignore[no-untyped-def]
+    """Whether B is better read in place than packed."""
+    return b_bytes <= IN_PLACE_BYTES or m <= STREAMED_ROWS or (m <= FEW_ROWS and b_bytes <= CACHED_BYTES)
+
+
+@njit
+def in_place_slab(k, b_bytes):  # type: ignore[no-untyped-def]
+    """K extent of one pass over a B in place: what of a strip of columns stays in the near caches, whose sets a power-of-two row
+    stride thins out (32 x 1024 x 1024: 1.55 times numpy with 256, 1.32 with all of K)."""
+    if b_bytes > IN_PLACE_BYTES:
+        return min(k, 256)
+    return 512 if k > 768 else k
 
 
 @inner
@@ -47,6 +79,29 @@ def _row_times_matrix(table, a, a_k, b, b_k, c, n, k):  # type: ignore[no-untype
                     k, 0, a_k, b_k, 0, count, rows * a_k, rows * b_k, 0, min(done, 1), cols,
                 )  # fmt: skip
                 done += count * rows
+
+
+@inner
+def _few_rows_times_matrix(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k):  # type: ignore[no-untyped-def]
+    """A few rows of A times a B that no cache holds: eight rows of B at a time are scaled into every row of C, so that B comes
+    from memory once, in long streams (8 x 4096 x 4096 float64: 1.5 times what strips of columns reach)."""
+    item = load_i64(table + 8 * t.ITEM)
+    block = _WIDE_BYTES // item
+    for column in range(0, n, block):
+        cols = min(block, n - column)
+        done = 0
+        while done < k:
+            log = 3
+            while 1 << log > k - done:
+                log -= 1
+            kernel = load_i64(table + 8 * (t.AXPY + log))
+            at = b + done * b_k + column * item
+            for i in range(m):
+                call_kernel(
+                    kernel, a + i * a_row + done * a_k, at, c + i * c_row + column * item, k, 0, a_k, b_k, 0, 1, 0, 0, 0,
+                    min(done, 1), cols,
+                )  # fmt: skip
+            done += 1 << log
 
 
 @inner
@@ -70,6 +125,8 @@ def _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict):  # ty
     vectors = load_i64(table + 8 * t.AXPY) != 0 and strict == 0
     if vectors and m == 1 and n > 1:
         _row_times_matrix(table, a, a_k, b, b_k, c, n, k)
+    elif vectors and m <= STREAMED_ROWS and n > 64 and n * k * item > CACHED_BYTES:
+        _few_rows_times_matrix(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k)
     elif vectors and n == 1 and a_k == item and b_k == item:
         _matrix_times_column(table, a, a_row, b, c, c_row, m, k)
     else:
@@ -82,26 +139,30 @@ def _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict):  # ty
 
 
 @inner
-def _one_kernel(table, m, n):  # type: ignore[no-untyped-def]
-    """The address of the kernel that does an (m x n) product alone, and its mask's columns; (0, 0) if there is none."""
+def _one_strip(table, m, n):  # type: ignore[no-untyped-def]
+    """(kernels by rows, lanes of the mask, rows a kernel) of the strip that covers all n columns; (0, 0, 1) if none does."""
     lanes = load_i64(table + 8 * t.LANES)
     half = (lanes // 2) * load_i64(table + 8 * t.HAS_HALF)
     vecs = -(-n // lanes)
-    if vecs > 4:
-        return 0, 0
+    if vecs > load_i64(table + 8 * t.WIDE_VECS):
+        return 0, 0, 1
     edge = n - (vecs - 1) * lanes
     width = 1 if vecs == 1 and edge <= half else 0
     masked = 1 if width == 1 or edge < lanes else 0
-    if m > load_i64(table + 8 * (t.HEIGHT + (width * 5 + vecs) * 17 + 16)):
-        return 0, 0
-    kernel = load_i64(table + 8 * (t.KERNEL + ((width * 5 + vecs) * 2 + masked) * 17 + m))
-    return kernel, edge * load_i64(table + 8 * t.COL_LANES)
+    tallest = load_i64(table + 8 * (t.HEIGHT + (width * 5 + vecs) * 17 + 16))
+    kernels = table + 8 * (t.KERNEL + ((width * 5 + vecs) * 2 + masked) * 17)
+    return kernels, edge * load_i64(table + 8 * t.COL_LANES), -(-m // -(-m // tallest))
 
 
 @inner
 def _stack(job, a, b, c, m, n, first, last):  # type: ignore[no-untyped-def]
-    """Products first ... last-1 of a stack; small ones are one call of one kernel, whose tile loop walks the stack."""
+    """Products first ... last-1 of a stack.
+
+    Small ones are few kernel calls for the whole stack, or for as much of it as the L1 cache holds: the kernel's tile loop walks
+    the stack, one group of rows at a time.
+    """
     table = load_i64(job + 8 * TABLE)
+    item = load_i64(table + 8 * t.ITEM)
     a_row, a_k, b_k, c_row = (
         load_i64(job + 8 * A_ROW), load_i64(job + 8 * A_K), load_i64(job + 8 * B_K), load_i64(job + 8 * C_ROW),
     )  # fmt: skip
@@ -110,9 +171,22 @@ def _stack(job, a, b, c, m, n, first, last):  # type: ignore[no-untyped-def]
     a += first * a_batch
     b += first * b_batch
     c += first * c_batch
-    kernel, cols = _one_kernel(table, m, n)
-    if kernel != 0 and k <= kc and (last - first > 1 or m > 1) and n > 1:
-        call_kernel(kernel, a, b, c, k, a_row, a_k, b_k, c_row, last - first, a_batch, b_batch, c_batch, 0, cols)
+    together = max(1, _ROW_BYTES // ((m * k + k * n + m * n) * item))
+    kernel, cols, height = _one_strip(table, m, n)
+    if kernel != 0 and k <= kc and n > 1 and (m <= height or together > 2) and (last - first > 1 or m > 1):
+        if m <= height:
+            together = last - first
+        for at in range(first, last, together):
+            count = min(together, last - at)
+            for row in range(0, m, height):
+                rows = min(height, m - row)
+                call_kernel(
+                    load_i64(kernel + 8 * rows), a + row * a_row, b, c + row * c_row, k, a_row, a_k, b_k, c_row, count,
+                    a_batch, b_batch, c_batch, 0, cols,
+                )  # fmt: skip
+            a += count * a_batch
+            b += count * b_batch
+            c += count * c_batch
         return
     for _ in range(first, last):
         _product(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, kc, strict)
@@ -163,15 +237,22 @@ def split(m, n, k, batch, threads):  # type: ignore[no-untyped-def]
     return BY_COLUMNS, step, -(-n // step)
 
 
+_loaded: dict[tuple[np.dtype[Any], str], int] = {}
+
+
 def loaded(dtype: np.dtype[Any], isa: str | None = None) -> int:
     """The address of a kernel table whose SHARE word holds :func:`run_share`.
 
     On a cold start LLVM compiles the kernels while numba, mostly in Python, compiles the loops around them.
     """
+    key = (dtype, isa or t.host_isa())
+    if key in _loaded:
+        return _loaded[key]
     with ThreadPoolExecutor(1) as beside:
         kernels = beside.submit(t.kernel_table, dtype, isa)
         loops = {t.SHARE: run_share.address} | {word: loop.address for word, loop in LOOPS.items()}
         table = kernels.result()
     for word, address in loops.items():
         table.vector[word] = address
+    _loaded[key] = table.address
     return table.address

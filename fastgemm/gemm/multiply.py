@@ -37,9 +37,13 @@ def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, maske
     if m <= tallest:
         call_kernel(load_i64(table + 8 * (kernels + m)), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
         return
-    height = min(tallest, load_i64(table + 8 * t.PANEL_ROWS)) if vecs > 1 else tallest
+    height = tallest
+    if vecs > 1 and m > 2 * tallest:
+        height = min(tallest, load_i64(table + 8 * t.PANEL_ROWS))
     if vecs == 1 and a_row % 4096 == 0:
         height = min(height, 8)  # 16 rows a page apart share one set of the L1 cache: 585 us against 232 with 8
+    blocks = -(-m // height)
+    height = -(-m // blocks)
     whole = m // height
     call_kernel(
         load_i64(table + 8 * (kernels + height)),
@@ -93,6 +97,8 @@ def by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: i
     half = (lanes // 2) * load_i64(table + 8 * t.HAS_HALF)
     vectors = n // lanes
     edge = n - vectors * lanes
+    if m <= 24 and vectors > 0:
+        half = 0  # a second strip of few rows costs more than the half vector it saves
     masked_vector = 1 if edge > half else 0
     vectors += masked_vector
     last = 1 if masked_vector == 0 and edge > 0 else 0
