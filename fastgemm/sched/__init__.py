@@ -18,7 +18,7 @@ _NAMES = {
     **dict.fromkeys(["Region", "read_corpus"], "corpus"),
     **dict.fromkeys(["Schedule", "schedule"], "scheduling"),
     **dict.fromkeys(["Profile", "profile", "profiles", "rungs"], "ladders"),
-    **dict.fromkeys(["Replay", "replay"], "replaying"),
+    **dict.fromkeys(["Replay", "fidelity", "replay"], "replaying"),
     **dict.fromkeys(["Batch", "schedule_batch"], "batching"),
     **dict.fromkeys(["load", "save"], "files"),
     **dict.fromkeys(["mutate", "mutations"], "mutation"),

@@ -162,6 +162,9 @@ class Dag:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # views are made anew where it is unpickled
+
     # views --------------------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -181,8 +184,8 @@ class Dag:
         return _starts(self.edge_target, self.n), order
 
     @cached_property
-    def packed(self) -> NDArray[np.int32]:
-        """The DAG as one int32 vector, as the jitted scheduler reads it."""
+    def packed(self) -> NDArray[np.int64]:
+        """The DAG as one int64 vector, as the jitted scheduler reads it."""
         from .packing import pack
 
         return pack(self)

@@ -15,7 +15,7 @@ from .ladders import Profile, profile
 from .machine import Machine, machine
 from .model import DagError
 
-__all__ = ["PICKED_DTYPE", "STALL_KINDS", "Mutation", "Schedule", "schedule"]
+__all__ = ["PICKED_DTYPE", "STALL_KINDS", "Mutation", "Schedule", "packed_for", "prepare", "resolve", "schedule"]
 
 # one pick of a schedule: `reason` is a `Reason`, `stall` indexes STALL_KINDS; `available`, `pending` are queue lengths before
 # the pick, `wait` the stall in cycles the node was chosen with, `vgpr`/`sgpr` the registers live after it
@@ -83,7 +83,7 @@ def schedule(
     """
     ladder, model = resolve(profile, machine)
     dag, reports = prepare(dag, mutations, machine)
-    packed = _pack_for(dag, model)
+    packed = packed_for(dag, model)
     picks, log = run(packed, ladder.model(model), dag.n, trace=trace)
     text = None
     if trace:
@@ -128,7 +128,7 @@ def _mutated(dag: Dag, mutation: Mutation, chosen: str | Machine | None) -> tupl
     return mutate(dag, name, **options)
 
 
-def _pack_for(dag: Dag, model: Machine) -> NDArray[np.int32]:
+def packed_for(dag: Dag, model: Machine) -> NDArray[np.int64]:
     """The packed DAG with its windows numbered as the machine numbers them."""
     if dag.windows == model.windows:
         return dag.packed
@@ -147,19 +147,19 @@ def _pack_for(dag: Dag, model: Machine) -> NDArray[np.int32]:
 
 
 def run(
-    packed: NDArray[np.int32], model: NDArray[np.int64], nodes: int, *, trace: bool = False
+    packed: NDArray[np.int64], model: NDArray[np.int64], nodes: int, *, trace: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Picks of one packed DAG and, if asked for, the raw log of its comparisons."""
     from .engine import run_batch, work_size
 
     addresses = np.array([packed.ctypes.data], dtype=np.int64)
     starts, chunk = np.array([0, nodes], dtype=np.int64), np.array([0, 1], dtype=np.int64)
-    work = np.empty(work_size(addresses, model[L.M_AVAILABLE_LIMIT]), dtype=np.int32)
+    work = np.empty(work_size(addresses, model[L.M_AVAILABLE_LIMIT]), dtype=np.int64)
     out = np.zeros((nodes, L.OUT), dtype=np.int32)
     log = np.empty(1, dtype=np.int32)
-    for logging in (0, 1) if trace else (0,):
+    for logging in (1, 2) if trace else (0,):
         done = np.array([0, 0, logging, 0], dtype=np.int64)
         run_batch(addresses, starts, chunk, model, work, out, done, log)
-        if trace and not logging:
+        if logging == 1:
             log = np.empty(int(done[3]), dtype=np.int32)
     return out.view(PICKED_DTYPE).reshape(nodes), log
