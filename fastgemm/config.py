@@ -9,7 +9,7 @@ import sysconfig
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from . import store
 
@@ -48,6 +48,10 @@ def clear_cache() -> int:
     return store.clear()
 
 
+@overload
+def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
+@overload
+def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
 def show_config(mode: Literal["stdout", "dicts"] = "stdout") -> dict[str, Any] | None:
     """Print what the package found and would use, or return it as nested dicts (``mode="dicts"``), as ``numpy.show_config`` does.
 
@@ -90,7 +94,7 @@ def _versions() -> dict[str, Any]:
 def _host() -> dict[str, Any]:
     import llvmlite.binding as llvm
 
-    from . import arch
+    from .arch import arch
 
     features = llvm.get_host_cpu_features()
     profile = arch("host")

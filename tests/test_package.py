@@ -100,7 +100,9 @@ def test_wheel_is_pure_and_complete(archives):
     name, files, _ = archives
     assert name.endswith("-py3-none-any.whl")
     expected = {
-        path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*") if path.suffix in (".py", ".json", ".gz", ".typed")
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".json", ".gz", ".typed")
     }
     assert expected <= files
     strangers = {file for file in files if not file.startswith(("fastgemm/", "fastgemm-"))}

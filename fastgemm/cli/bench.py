@@ -64,7 +64,6 @@ def _host() -> dict[str, Any]:
     from fastgemm.config import show_config
 
     facts = show_config(mode="dicts")
-    assert facts is not None
     return {name: facts[name] for name in ("host", "versions", "kernels")}
 
 

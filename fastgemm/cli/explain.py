@@ -45,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _draw(plan: Any, path: str) -> None:
     require("matplotlib", "plot", "A picture").use("Agg")
+    from matplotlib.figure import Figure
+
     from fastgemm.explain import traversal_picture
 
-    traversal_picture(plan).figure.savefig(path, dpi=120, bbox_inches="tight")
+    figure = Figure(layout="constrained")
+    traversal_picture(plan, ax=figure.subplots())
+    figure.savefig(path, dpi=120, bbox_inches="tight")
