@@ -200,10 +200,22 @@ def test_warmup_says_what_is_ready(capsys):
 
 
 def test_demo_is_right_under_every_policy(capsys):
-    report = run_json(capsys, "demo", "--seconds", "0.01", "--factor", "2", "--threads", "1")
+    report = run_json(capsys, "demo", "--seconds", "0.01", "--factor", "2", "--threads", "1", "--no-schedule")
     assert report["ok"]
     assert len(report["rows"]) == 5 and all(row["ok"] for row in report["rows"])
     assert report["rows"][-1]["blocks"] > 0
+
+
+def test_demo_compares_kernels_with_and_without_the_mutation(capsys):
+    from fastgemm import demo
+    from fastgemm.cli.demo import _print_kernels
+
+    kernels = demo.schedule_kernels(lambda text: None)
+    assert len(kernels) == 3
+    assert kernels[0].gain > 2  # the article's mxfp kernel needs several times the cycles without
+    assert kernels[2].on.peak < kernels[2].off.peak
+    _print_kernels(kernels)
+    assert capsys.readouterr().out.count(kernels[2].dag.name) == 2
 
 
 def test_demo_notices_a_wrong_product():

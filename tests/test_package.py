@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -115,6 +116,19 @@ def test_sdist_holds_what_testing_it_needs(archives):
     for needed in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "setup.cfg", "tests/lint.py"):
         assert needed in files
     assert any(file.startswith("docs/") and file.endswith(".md") for file in files)
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+def test_links_of_a_page_resolve(page):
+    targets = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
+
+
+def test_index_names_every_page():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert [
+        page.name for page in ROOT.glob("docs/*.md") if page.name != "index.md" and f"]({page.name})" not in index
+    ] == []
 
 
 @pytest.mark.parametrize("rule", lint.RULES, ids=lambda rule: rule.__name__)
