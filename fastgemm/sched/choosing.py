@@ -8,11 +8,11 @@ The printed reason is that of the last comparison so decided, which a few compar
 
 from __future__ import annotations
 
-from .native import inner
-from .units import mark_targets
 from . import layout as L
 from .ladder_steps import NOTHING, idle, memory_wait, pair_mix, step_key
 from .model import Flavor, Reason
+from .native import inner
+from .units import mark_targets
 
 __all__ = ["choose"]
 

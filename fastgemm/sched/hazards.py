@@ -6,9 +6,9 @@ depends on its hazard group alone, so each queue counts its nodes per group and 
 
 from __future__ import annotations
 
-from .native import inner
 from . import layout as L
 from .model import Flag, Flavor
+from .native import inner
 
 __all__ = ["advance", "issue", "release", "release_pending", "settle", "take"]
 

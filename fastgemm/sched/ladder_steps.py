@@ -5,9 +5,9 @@ A rung of a profile is one or more steps (`fastgemm.sched.ladders`); a step that
 
 from __future__ import annotations
 
-from .native import inner
 from . import layout as L
 from .model import Flag, Flavor
+from .native import inner
 from .pressure import excess
 from .units import DEEP, flip_ancestors, mark_targets, sort_units
 from .windows import cover, demand_of, plan_mix

@@ -12,33 +12,39 @@ from numpy.typing import NDArray
 
 from . import layout as L
 from .machine import COEXEC_CLASSES, Machine
-from .model import DagError, Flavor
+from .model import DagError, Flavor, Reason
 
 __all__ = ["Profile", "profile", "profiles", "rungs"]
 
-# name -> number; the jitted side is `fastgemm.sched.rungs.compare`
-RUNGS = {
-    "physreg": 1,
-    "excess": 2,
-    "stall": 3,
-    "effective_stall": 4,
-    "stall_and_missed": 5,
-    "memory_pipeline": 6,
-    "memory_pipeline_any": 7,
-    "slot": 8,
-    "shadow_mix": 9,
-    "critical": 10,
-    "critical_shared": 11,
-    "dependency": 12,
-    "dependency_shared": 13,
-    "loop_order": 14,
-    "priority": 15,
-    "cluster": 16,
-    "weak": 17,
-    "order": 18,
+_CRITICAL, _DEPENDENCY = Reason.CRIT_RESOURCE, Reason.CRIT_RESOURCE_DEP
+# rung -> its steps and the reason each prints; the jitted side of a step is `fastgemm.sched.ladder_steps.step_key`
+RUNGS: dict[str, tuple[tuple[int, Reason], ...]] = {
+    "physreg": ((L.S_BIAS, Reason.PHYS_REG),),
+    "excess": ((L.S_EXCESS, Reason.REG_EXCESS),),
+    "stall": ((L.S_STALL, Reason.STALL),),
+    "effective_stall": ((L.S_STALL, Reason.EFFECTIVE_STALL),),
+    "stall_and_missed": ((L.S_COST, Reason.EFFECTIVE_STALL), (L.S_MISSED, Reason.EFFECTIVE_STALL)),
+    "memory_pipeline": ((L.S_PIPELINE, Reason.MEMORY_PIPELINE),),
+    "memory_pipeline_any": ((L.S_PIPELINE_ANY, Reason.MEMORY_PIPELINE),),
+    "slot": ((L.S_SLOT, Reason.COEXEC_SLOT),),
+    "shadow_mix": (
+        (L.S_MIX_SCORE, Reason.SHADOW_MIX),
+        (L.S_MIX_LOOK, Reason.SHADOW_MIX),
+        (L.S_MIX_MATCH, Reason.SHADOW_MIX),
+    ),
+    "critical": ((L.S_RANK, _CRITICAL), (L.S_ENABLES_DS, _CRITICAL), (L.S_LISTED, _CRITICAL)),
+    "critical_shared": ((L.S_RANK, _CRITICAL), (L.S_LISTED_WMMA, _CRITICAL)),
+    "dependency": ((L.S_ENABLES, _DEPENDENCY),),
+    "dependency_shared": ((L.S_ENABLES_ALL, _DEPENDENCY),),
+    "loop_order": ((L.S_LOOP, _DEPENDENCY),),
+    "priority": ((L.S_LISTED, _DEPENDENCY),),
+    "cluster": ((L.S_CLUSTER, Reason.CLUSTER),),
+    "weak": ((L.S_WEAK, Reason.WEAK),),
+    "order": ((L.S_ORDER, Reason.ORDER),),
 }
+_MOST_STEPS = (L.M_CLASS - L.M_LADDER) // 2
 _STALLS = {"fifo": L.K_FIFO, "fence": L.K_FENCE, "raw": L.K_RAW, "war": L.K_WAR, "carried": L.K_CARRIED}
-_VECTOR_OPS = (L.G_WMMA, L.G_TRANS, L.G_VALU1, L.G_VALUN)
+_VECTOR_OPS = (L.G_WMMA, L.G_WMMA_FREE, L.G_TRANS, L.G_VALU1, L.G_VALUN)
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Profile:
     valun_class: str = "VALU"
     trans_blocks: tuple[int, ...] = (L.G_TRANS, L.G_VALUN)
     vector_blocks: tuple[int, ...] = (*_VECTOR_OPS, L.G_VECTOR_COPY)
-    shadow_blocks: tuple[int, ...] = (L.G_VALU1, L.G_VALUN, L.G_VECTOR_COPY, L.G_TRANS, L.G_WMMA)
+    shadow_blocks: tuple[int, ...] = (L.G_VALU1, L.G_VALUN, L.G_VECTOR_COPY, L.G_TRANS, L.G_WMMA, L.G_WMMA_FREE)
     large_region: int = 1 << 30  # nodes beyond which the look-ahead search visits only `search_budget` nodes
     search_budget: int = 32
 
@@ -74,11 +80,18 @@ class Profile:
         for rung in self.rungs:
             if rung not in RUNGS:
                 raise DagError(f"rung {rung!r} of profile {self.name!r} is none of {', '.join(RUNGS)}")
-        if len(self.rungs) > L.M_CLASS - L.M_LADDER:
-            raise DagError(f"profile {self.name!r} has {len(self.rungs)} rungs, {L.M_CLASS - L.M_LADDER} are possible")
+        if len(self.steps) > _MOST_STEPS:
+            raise DagError(
+                f"the rungs of profile {self.name!r} have {len(self.steps)} steps, {_MOST_STEPS} are possible"
+            )
         for stall in self.stalls:
             if stall not in _STALLS:
                 raise DagError(f"stall {stall!r} of profile {self.name!r} is none of {', '.join(_STALLS)}")
+
+    @property
+    def steps(self) -> tuple[tuple[int, Reason], ...]:
+        """The steps of all rungs in order, each with the reason it prints."""
+        return tuple(step for rung in self.rungs for step in RUNGS[rung])
 
     def replace(self, **changes: Any) -> Profile:
         """A copy with some fields changed."""
@@ -133,7 +146,7 @@ _LATE = Profile(
     fence_class="CTRL",
     trans_blocks=(L.G_TRANS, L.G_VALUN, L.G_DMA),
     vector_blocks=(*_VECTOR_OPS, L.G_DMA),
-    shadow_blocks=(L.G_WMMA,),
+    shadow_blocks=(L.G_WMMA, L.G_WMMA_FREE),
     large_region=2048,
 )
 _EARLY_RUNGS = ("physreg", "excess", "stall", "critical", "dependency", "order")
@@ -165,7 +178,7 @@ _PROFILES = {
             valun_class="",
             trans_blocks=(L.G_TRANS, L.G_VALUN),
             vector_blocks=(*_VECTOR_OPS, L.G_VECTOR_COPY),
-            shadow_blocks=(L.G_VALU1, L.G_VALUN, L.G_VECTOR_COPY, L.G_TRANS, L.G_WMMA),
+            shadow_blocks=(L.G_VALU1, L.G_VALUN, L.G_VECTOR_COPY, L.G_TRANS, L.G_WMMA, L.G_WMMA_FREE),
             large_region=1 << 30,
         ),
     )
@@ -203,6 +216,7 @@ _GROUP_CLASS = {
     L.G_SALU_FREE: "SALU",
     L.G_OTHER: "CTRL",
     L.G_OTHER_FREE: "CTRL",
+    L.G_WMMA_FREE: "WMMA",
 }
 _FLAVOR_GROUP = (
     L.G_WMMA,
@@ -237,11 +251,10 @@ def _model(profile: Profile, machine: Machine) -> NDArray[np.int64]:
     m[L.M_SCALAR_GROUPS] = _groups((L.G_SALU, L.G_FENCE, L.G_OTHER))
     m[L.M_SHADOW_GROUPS], m[L.M_SKIP_STEP] = _groups(profile.shadow_blocks), profile.skip_implicit_def
     m[L.M_LARGE], m[L.M_BUDGET] = profile.large_region, profile.search_budget
-    m[L.M_FEATURES] = any(
-        rung in profile.rungs for rung in ("stall_and_missed", "memory_pipeline", "memory_pipeline_any", "slot")
-    )
-    m[L.M_RUNGS] = len(profile.rungs)
-    m[L.M_LADDER : L.M_LADDER + len(profile.rungs)] = [RUNGS[rung] for rung in profile.rungs]
+    steps = profile.steps
+    own = [reason < Reason.EFFECTIVE_STALL for _, reason in steps]
+    m[L.M_STEPS], m[L.M_OWN_STEPS] = len(steps), own.index(False) if False in own else len(steps)
+    m[L.M_LADDER : L.M_LADDER + 2 * len(steps)] = np.array(steps, dtype=np.int64).ravel()
     classes = {
         **_GROUP_CLASS,
         L.G_VALUN: profile.valun_class,

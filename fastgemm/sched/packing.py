@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ..jit import njit
 from ..vectors import pointer
-from .native import inner
 from . import layout as L
 from .model import EdgeKind, Flag, Flavor, OperandKind
+from .native import inner
 
 if TYPE_CHECKING:
     from .dag import Dag

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .native import inner
 from . import layout as L
+from .native import inner
 
 __all__ = ["commit_registers", "excess", "open_gate", "set_up_registers"]
 

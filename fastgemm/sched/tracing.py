@@ -46,7 +46,7 @@ def trace_text(dag: Dag, picks: NDArray[Any], log: NDArray[np.int32]) -> str:
     lines: list[str] = [f"*** Scheduling {dag.name or 'region'}: {dag.n} SUs"]
     for pick, cycle, available, pending, comparisons in log_records(log):
         row = picks[pick]
-        lines += [f"Cycle: {cycle} TopQ.A", _queue("TopQ.A", available), _queue("TopQ.P", pending)]
+        lines += [f"Cycle: {cycle}", _queue("TopQ.A", available), _queue("TopQ.P", pending)]
         for champion, challenger, decided in comparisons:
             winner, loser = (challenger, champion) if decided > 0 else (champion, challenger)
             reason = Reason(abs(decided)).label if decided else "NOCAND"

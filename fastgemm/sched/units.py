@@ -6,9 +6,9 @@ so that membership is a comparison of depths and the first member that is not re
 
 from __future__ import annotations
 
-from .native import inner
 from . import layout as L
 from .model import Flavor
+from .native import inner
 
 __all__ = ["count_issue", "mark_targets", "set_up_units", "sort_units", "take_snapshot"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .native import inner
 from . import layout as L
 from .model import Flavor
+from .native import inner
 from .units import next_target, take_snapshot
 
 __all__ = ["cover", "demand_of", "note_commit", "plan_mix", "populate", "set_up_windows"]
