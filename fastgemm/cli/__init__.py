@@ -60,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     try:
         args = _parser(chosen).parse_args(arguments)
+        import_module("fastgemm.cli.console").check_tables(args)
         return int(import_module(COMMANDS[args.command][0]).run(args))
     except SystemExit as leaving:  # argparse: --help, --version and usage errors
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE

@@ -9,14 +9,19 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["add_command", "print_json", "print_table", "progress", "require"]
+__all__ = ["add_command", "check_tables", "print_json", "print_table", "progress", "require"]
 
 # a table takes the width it needs, up to this: a cell that a narrow terminal wraps can still be read, one cut short cannot
 _WIDTH = 200
 
 
-def add_command(subparsers: Any, name: str, description: str, *examples: str) -> argparse.ArgumentParser:
-    """A parser for one command, with ``--json`` and its examples below the options."""
+def add_command(
+    subparsers: Any, name: str, description: str, *examples: str, tables: bool = True
+) -> argparse.ArgumentParser:
+    """A parser for one command, with ``--json`` and its examples below the options.
+
+    ``tables``: it prints tables unless asked for JSON or CSV; that they can be printed is then checked before it begins.
+    """
     from . import COMMANDS
 
     text = "\n".join(f"  fastgemm {example}" for example in examples)
@@ -28,8 +33,17 @@ def add_command(subparsers: Any, name: str, description: str, *examples: str) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON instead of " + ("a table" if tables else "text")
+    )
+    parser.set_defaults(tables=tables)
     return parser
+
+
+def check_tables(args: argparse.Namespace) -> None:
+    """Say now, not after minutes of measuring, that the package for tables is missing."""
+    if args.tables and not args.json and not getattr(args, "csv", False):
+        require("rich.table", "cli", "A table (--json works without it)")
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
@@ -69,16 +83,17 @@ def print_table(
     left: Sequence[int] = (0,),
 ) -> None:
     """A table on standard output; columns are right-aligned except those whose index is in ``left``."""
-    table_module = require("rich.table", "cli", "A table (--json works without it)")
-    console_module = require("rich.console", "cli", "A table (--json works without it)")
-    box = require("rich.box", "cli", "A table (--json works without it)")
-    table = table_module.Table(title=title or None, caption=caption or None, box=box.SIMPLE_HEAD, title_justify="left")
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, caption=caption or None, box=box.SIMPLE_HEAD, title_justify="left")
     table.caption_justify = "left"
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index in left else "right", no_wrap=True)
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    console_module.Console(width=_WIDTH, highlight=False, markup=False, emoji=False).print(table)
+    Console(width=_WIDTH, highlight=False, markup=False, emoji=False).print(table)
 
 
 def progress(text: str) -> None:

@@ -19,6 +19,7 @@ def add_parser(subparsers: Any) -> None:
         "What matmul does for a shape: policy, swizzle, tile, grid, kernels, scratch, and the reason for each choice.",
         "explain 4096x1024x512",
         "explain 1024 --policy pingpong --tile 128x256x256 --swizzle identity:offset=3 --picture order.png",
+        tables=False,
     )
     parser.add_argument("shape", help="MxNxK, or one number for a square problem")
     add_plan_options(parser)

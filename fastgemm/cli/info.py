@@ -20,6 +20,7 @@ def add_parser(subparsers: Any) -> None:
         "info",
         "info --json",
         "info --clear-cache",
+        tables=False,
     )
     parser.add_argument("--clear-cache", action="store_true", help="remove the compiled code kept on disk first")
 

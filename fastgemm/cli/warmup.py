@@ -19,6 +19,7 @@ def add_parser(subparsers: Any) -> None:
         "Compile the kernels of the given element types and keep them in the cache folder, so that no later process waits.",
         "warmup",
         "warmup --dtype f4 --dtype f8",
+        tables=False,
     )
     parser.add_argument("--dtype", action="append", help="element type; may be repeated (default: f4 and f8)")
 
