@@ -277,8 +277,8 @@ def _layout(
     )  # fmt: skip
     if int(p[L.P_SCHEDULER]) in _PARTIAL:
         raise ValueError(
-            f"matmul: swizzle={plan.swizzle!r} cuts K into partial sums, which fastgemm.trace and fastgemm.plan show but matmul does "
-            "not execute; use IdentitySwizzle, RowMajor, L1FullLoadSwizzle or AswtSwizzle"
+            f"matmul: swizzle={plan.swizzle!r} cuts K into partial sums, which fastgemm.trace and fastgemm.plan show but matmul "
+            "does not execute; use IdentitySwizzle, RowMajor, L1FullLoadSwizzle or AswtSwizzle"
         )
     if a_swap:
         p[L.P_STAGE_A] = L.COPIED
@@ -355,6 +355,8 @@ def _run_with_callbacks(words: np.ndarray, plan: _Layout, threads: int) -> None:
         op = np.ctypeslib.as_array((ctypes.c_int64 * L.OP_SIZE).from_address(at))
         while (kind := r.drive(address, core, thread)) >= 0:
             callback = before if kind == L.BEFORE else after
+            if pool.stopping():  # another core's callback has failed
+                return
             if callback is not None:
                 callback(core, int(op[L.TASK]), int(op[L.GROUP]), int(op[L.M]), int(op[L.N]))
 

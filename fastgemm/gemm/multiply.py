@@ -26,13 +26,14 @@ __all__ = ["COPY", "IN_PLACE", "LOOPS", "PACK", "PACKED"]
 
 
 @inner
-def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, masked, cols):  # type: ignore[no-untyped-def]
-    """All m rows against one strip of B: ``vecs`` vectors of full or half ``width``, the last with ``cols`` lanes if ``masked``.
+def _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, shape, cols):  # type: ignore[no-untyped-def]
+    """All m rows against one strip of B; ``shape`` = (half width * 5 + vectors) * 2 + masked, ``cols`` the lanes of the mask.
 
     Blocks of the looped height, then one kernel of the exact rest; a strip lower than the tallest kernel is one call.
     """
-    heights = t.HEIGHT + (width * 5 + vecs) * 17
-    kernels = t.KERNEL + ((width * 5 + vecs) * 2 + masked) * 17
+    vecs = shape // 2 % 5
+    heights = t.HEIGHT + shape // 2 * 17
+    kernels = t.KERNEL + shape * 17
     tallest = load_i64(table + 8 * (heights + 16))
     if m <= tallest:
         call_kernel(load_i64(table + 8 * (kernels + m)), a, b, c, k, a_row, a_k, b_k, c_row, 1, 0, 0, 0, add, cols)
@@ -110,7 +111,7 @@ def by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: i
             vecs, width, masked, last = 1, 1, 1, 0
         elif vecs == vectors:
             masked = masked_vector
-        _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, width, vecs, masked, edge * col_lanes)
+        _strip(table, a, a_row, a_k, b, b_k, c, c_row, m, k, add, (width * 5 + vecs) * 2 + masked, edge * col_lanes)
         vectors -= vecs if width == 0 else 0
         b += vecs * lanes * item
         c += vecs * lanes * item
