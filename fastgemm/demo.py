@@ -130,7 +130,7 @@ def policies(after: Callable[..., None]) -> dict[str, Any]:
 def time_policies(problem: Resampling, *, threads: int, seconds: float, progress: Callable[[str], None]) -> list[Row]:
     """Every policy in turn beside numpy, each result checked."""
     import fastgemm
-    from fastgemm.measure import pairs
+    from fastgemm.measure import SETTLE, pairs
     from fastgemm.peak import peak_probe
 
     out = np.empty((problem.a.shape[0], problem.b.shape[1]), np.float32)
@@ -147,9 +147,8 @@ def time_policies(problem: Resampling, *, threads: int, seconds: float, progress
         blocks.clear()
         options = {} if policy == "auto" else {"policy": policy}
         with fastgemm.threads(threads):
-            taken = pairs(
-                partial(fastgemm.matmul, problem.a, problem.b, out, **options), peer, seconds=seconds, probe=probe
-            )
+            ours = partial(fastgemm.matmul, problem.a, problem.b, out, **options)
+            taken = pairs(ours, peer, seconds=seconds, probe=probe, settle=SETTLE if threads > 1 else 0.0)
             out.fill(np.nan)
             fastgemm.matmul(problem.a, problem.b, out, **options)
         ok, error, survey_error = problem.check(out)

@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Pairs", "numpy_threads", "pairs", "sample_loops"]
+__all__ = ["SETTLE", "Pairs", "numpy_threads", "pairs", "sample_loops"]
 
 _SAMPLE_SECONDS = 0.002  # a sample shorter than this is read through the clock's and the interpreter's noise
 _MIN_PAIRS, _MAX_PAIRS = 5, 201
+# Rest between samples on several threads: OpenBLAS's workers spin for 2**26 cycles after a call, on the cores the next sample
+# needs.  Nobody alternates between two libraries, so neither should pay for the other's waiting.
+SETTLE = 0.035
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,10 @@ def sample_loops(call: Callable[[], object]) -> int:
     return max(1, round(_SAMPLE_SECONDS / max(time.perf_counter() - start, 1e-7)))
 
 
-def _sample(call: Callable[[], object], loops: int) -> float:
+def _sample(call: Callable[[], object], loops: int, settle: float) -> float:
+    if settle:
+        time.sleep(settle)
+        call()  # wakes the workers and the clock, unmeasured
     start = time.perf_counter()
     for _ in range(loops):
         call()
@@ -50,25 +56,28 @@ def pairs(
     *,
     seconds: float = 0.5,
     probe: Callable[[float], float] | None = None,
+    settle: float = 0.0,
 ) -> Pairs:
     """Time ``ours`` and ``peer`` in turn for about ``seconds`` (at least five pairs).
 
-    ``probe(seconds)`` is run beside each pair, for as long as our sample took, and returns a rate (the machine's peak).
+    ``probe(seconds)`` is run right after our sample, for as long as it took, and returns a rate (the machine's peak).
+    ``settle`` seconds of rest go before each sample, see :data:`SETTLE`; they do not count into ``seconds``.
     """
     loops, peer_loops = sample_loops(ours), sample_loops(peer)
     taken: list[tuple[float, float]] = []
     rates: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(taken) < _MIN_PAIRS or (time.perf_counter() < end and len(taken) < _MAX_PAIRS):
-        if len(taken) % 2:  # neither is always the one that runs on the other's warm caches
-            other = _sample(peer, peer_loops)
-            mine = _sample(ours, loops)
-        else:
-            mine = _sample(ours, loops)
-            other = _sample(peer, peer_loops)
-        taken.append((mine, other))
+    left = seconds
+    while len(taken) < _MIN_PAIRS or (left > 0 and len(taken) < _MAX_PAIRS):
+        start = time.perf_counter()
+        ours_first = len(taken) % 2 == 0  # neither is always the one that runs on the other's warm caches
+        other = 0.0 if ours_first else _sample(peer, peer_loops, settle)
+        mine = _sample(ours, loops, settle)
         if probe is not None:
             rates.append(probe(mine * loops))
+        if ours_first:
+            other = _sample(peer, peer_loops, settle)
+        taken.append((mine, other))
+        left -= time.perf_counter() - start - 2 * settle
     return Pairs(
         statistics.median(mine for mine, _ in taken),
         statistics.median(other for _, other in taken),

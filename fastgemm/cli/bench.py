@@ -71,7 +71,7 @@ def _row(shape: tuple[int, int, int], dtype: Any, policy: Any, args: argparse.Na
     import numpy as np
 
     import fastgemm
-    from fastgemm.measure import pairs
+    from fastgemm.measure import SETTLE, pairs
     from fastgemm.peak import peak_probe
 
     m, n, k = shape
@@ -83,7 +83,8 @@ def _row(shape: tuple[int, int, int], dtype: Any, policy: Any, args: argparse.Na
     ours = partial(fastgemm.matmul, a, b, out, **({} if policy == "auto" else {"policy": policy}))
     peer = partial(np.matmul, a, b, out=peer_out)
     with fastgemm.threads(args.threads):
-        result = pairs(ours, peer, seconds=args.seconds, probe=peak_probe(dtype, args.threads))
+        probe, settle = peak_probe(dtype, args.threads), SETTLE if args.threads > 1 else 0.0
+        result = pairs(ours, peer, seconds=args.seconds, probe=probe, settle=settle)
     work = m * n * k * (8 if dtype.kind == "c" else 2) / 1e9
     return {
         "m": m,
