@@ -77,7 +77,7 @@ def pairs(
         if ours_first:
             other = _sample(peer, peer_loops, settle)
         taken.append((mine, other))
-        left -= time.perf_counter() - start - 2 * settle
+        left -= max(0.0, time.perf_counter() - start - 2 * settle)
     return Pairs(
         statistics.median(mine for mine, _ in taken),
         statistics.median(other for _, other in taken),
