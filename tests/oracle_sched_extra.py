@@ -124,7 +124,7 @@ def derive_edges(nodes, latency):
                     found[earlier, later, DATA] = latency[earlier]
                 if wrote and word in writes:
                     found[earlier, later, int(EdgeKind.OUTPUT)] = 1
-                if read and word in writes:
+                if read and not wrote and word in writes:
                     found[earlier, later, int(EdgeKind.ANTI)] = 0
                 if wrote:
                     break

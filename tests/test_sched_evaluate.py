@@ -121,9 +121,9 @@ def test_furthest_next_use_goes_to_scratch():
     from fastgemm.sched import Dag
 
     code = [
-        {"name": f"m{i}", "opcode": "V_MOV_B32_e32", "defs": [f"v{i}"]} for i in range(3)
+        {"id": f"m{i}", "opcode": "V_MOV_B32_e32", "defs": [f"v{i}"]} for i in range(3)
     ] + [
-        {"name": f"a{i}", "opcode": "V_ADD_U32_e32", "defs": [f"s{i}"], "uses": [f"v{i}"]} for i in (0, 1, 2)
+        {"id": f"a{i}", "opcode": "V_ADD_U32_e32", "defs": [f"s{i}"], "uses": [f"v{i}"]} for i in (0, 1, 2)
     ]  # fmt: skip
     registers = dict.fromkeys(("v0", "v1", "v2", "s0", "s1", "s2"), (1, "vector"))
     dag = Dag.build(code, [], registers=registers, live_out=["s0", "s1", "s2"])
@@ -158,8 +158,8 @@ def test_orders_are_checked(order, text):
     from fastgemm.sched import Dag
 
     dag = Dag.build(
-        [{"name": str(i), "opcode": "V_MOV_B32_e32"} for i in range(3)],
-        [{"from": "0", "to": "1", "kind": "data", "latency": 5}] if False else [(0, 1, "data", 5)],
+        [{"id": str(i), "opcode": "V_MOV_B32_e32"} for i in range(3)],
+        [("0", "1", "data", 5)],
     )
     with pytest.raises(DagError, match=text):
         evaluate(dag, order)
