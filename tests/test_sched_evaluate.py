@@ -218,3 +218,17 @@ def test_live_ranges_of_a_just_in_time_order():
         [f for f, count in zip(ranges["first_consumer"], ranges["loads"], strict=True) for _ in range(count)]
     )
     assert np.isnan(live_ranges(synthetic.random(5, rng=1), np.arange(5))[1])
+
+
+def test_waits_are_those_of_the_compiler():
+    """The counter values in front of a compiled loop's consumers, as its assembly has them after register allocation."""
+    from pathlib import Path
+
+    import fastgemm.sched
+    from fastgemm.sched import read_corpus
+
+    path = Path(fastgemm.sched.__file__).parent / "kernels" / "tt_tdm_f16_256x256x64_s2.llvm24-late.json.gz"
+    (loop,) = (region for region in read_corpus(path) if region.dag.whole_single_block_loop and region.block == "bb.7")
+    waits = evaluate(loop.dag, loop.order, spills=False).waits
+    assembly = [0, 15, 13, 11, 9, 14, 19, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0]  # s_wait_dscnt
+    assert waits["value"][waits["queue"] == "lds"].tolist() == assembly

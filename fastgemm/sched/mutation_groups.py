@@ -55,10 +55,11 @@ def sched_group_barrier(
     while repeat is None or rounds < repeat:
         found = 0
         for k, (_, size) in enumerate(pattern):
-            members, place, taken = classes[k], cursor[k], []
+            members, place = classes[k], cursor[k]
+            taken: list[int] = []
             while place < members.size and len(taken) < size:
                 if free[members[place]]:
-                    taken.append(members[place])
+                    taken.append(int(members[place]))
                 place += 1
             cursor[k] = place
             if taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +118,9 @@ class Assembler:
         """One new scalar register."""
         return int(self.register(1, words, vector=False, carried=carried)[0])
 
-    def emit(self, opcode: str, define: ArrayLike, *use: ArrayLike, lanes: dict[int, ArrayLike] | None = None) -> None:
+    def emit(
+        self, opcode: str, define: ArrayLike, *use: ArrayLike, lanes: Mapping[int, ArrayLike] | None = None
+    ) -> None:
         """Instructions of one opcode: ``define`` and each of ``use`` hold one register per instruction (-1: no such operand).
 
         ``lanes[i]`` narrows operand ``i`` (0 is the definition) to a mask or one mask per instruction; otherwise an operand
