@@ -9,10 +9,10 @@ The printed reason is that of the last comparison so decided, which a few compar
 from __future__ import annotations
 
 from . import layout as L
-from .ladder_steps import NOTHING, idle, memory_wait, pair_mix, step_key
+from .ladder_steps import NOTHING, memory_wait, note_idle, pair_mix, step_key, wake
 from .model import Flavor, Reason
 from .native import inner
-from .units import mark_targets
+from .units import DEEP, mark_targets
 
 __all__ = ["choose"]
 
@@ -53,7 +53,7 @@ def compare(s, first, a, b):  # type: ignore[no-untyped-def]
     flavor_a, flavor_b = s.node[a * L.NODE + L.FLAVOR], s.node[b * L.NODE + L.FLAVOR]
     for k in range(first, m[L.M_STEPS]):
         step = m[L.M_LADDER + 2 * k]
-        if idle(s, step):
+        if not wake(s, step):
             continue
         if step == L.S_MIX_SCORE and c[L.C_MIX] == 3:
             pair_mix(s, a, b)
@@ -171,20 +171,48 @@ def _sieve(s, step, source, count, target):  # type: ignore[no-untyped-def]
         if key == smallest:
             work[target + kept] = n
             kept += 1
-    if smallest != NOTHING and (step == L.S_ENABLES or step == L.S_ENABLES_DS):
-        return 1  # equals keep the champion, and no later step is asked
     return kept
 
 
 @inner
-def _enabling(s, source, count):  # type: ignore[no-untyped-def]
-    """Does any of the candidates reach the target of a unit?"""
-    if s.c[L.C_MARKED] == 0:
+def _sieve_enabling(s, step, source, count, target):  # type: ignore[no-untyped-def]
+    """Unit by unit in sorted order, keep the candidates that enable its target if some do; they are of one unit.
+
+    In the early form the first such unit decides, and of its nodes the first of the greatest height.
+    """
+    c, work, live, node = s.c, s.work, s.live, s.node
+    if c[L.C_MARKED] == 0:
         mark_targets(s)
-    marks = 0
+    deep = node[work[source] * L.NODE + L.FLAVOR] == _DS
+    some = 0
     for i in range(count):
-        marks |= s.live[s.work[source + i] * L.LIVE + L.MARK]
-    return marks != 0
+        some |= live[work[source + i] * L.LIVE + L.MARK]
+    if some == 0:
+        return count
+    for i in range(c[L.C_UNITS]):
+        bit = c[L.C_ORDER + i]
+        if bit == _WMMA and deep:
+            bit = DEEP
+        if (some >> bit) & 1 == 0:
+            continue
+        kept = some = 0
+        for k in range(count):
+            n = work[source + k]
+            if (live[n * L.LIVE + L.MARK] >> bit) & 1:
+                some |= live[n * L.LIVE + L.MARK]
+                work[target + kept] = n
+                kept += 1
+        source, count = target, kept
+        if step != L.S_ENABLES_ALL:
+            tallest = 0
+            for k in range(1, count):
+                if node[work[target + k] * L.NODE + L.HEIGHT] > node[work[target + tallest] * L.NODE + L.HEIGHT]:
+                    tallest = k
+            work[target] = work[target + tallest]
+            return 1  # equals keep the champion, and no later step is asked
+        if count == 1:
+            break
+    return count
 
 
 @inner
@@ -198,8 +226,7 @@ def _narrow(s, step, source, count, target):  # type: ignore[no-untyped-def]
     if step == L.S_LISTED or step == L.S_LISTED_WMMA:
         return _sieve_listed(s, source, count, target) if step == L.S_LISTED or flavor == _WMMA else count
     if step >= L.S_ENABLES_DS and step <= L.S_ENABLES_ALL:
-        if (step == L.S_ENABLES_DS and flavor != _DS) or not _enabling(s, source, count):
-            return count
+        return count if step == L.S_ENABLES_DS and flavor != _DS else _sieve_enabling(s, step, source, count, target)
     return _sieve(s, step, source, count, target)
 
 
@@ -210,6 +237,7 @@ def best(s, limit):  # type: ignore[no-untyped-def]
     source, count = c[L.W_CANDIDATES], limit
     own = m[L.M_OWN_STEPS]
     c[L.C_DECIDED] = -1
+    uniform = False  # are the survivors of one unit?
     for k in range(m[L.M_STEPS]):
         if k == own:
             c[L.C_CLASS_AT], c[L.C_CLASS] = source, count
@@ -218,9 +246,9 @@ def best(s, limit):  # type: ignore[no-untyped-def]
                 continue
             break
         step = m[L.M_LADDER + 2 * k]
-        if idle(s, step):
+        if not wake(s, step):
             continue
-        if step == L.S_MIX_SCORE or step >= L.S_ENABLES_DS:
+        if step == L.S_MIX_SCORE or step == L.S_LOOP or (step >= L.S_ENABLES_DS and not uniform):
             if _pairwise(s, step, source, count):
                 c[L.C_DECIDED] = -1
                 return _duel(s, k, source, count)
@@ -231,6 +259,7 @@ def best(s, limit):  # type: ignore[no-untyped-def]
         if kept < count:
             source, count = target, kept
             c[L.C_DECIDED] = k
+        uniform = uniform or step == L.S_RANK
     return s.work[source]
 
 
@@ -302,6 +331,7 @@ def choose(s):  # type: ignore[no-untyped-def]
     """The node to schedule; the printed reason goes to the scalars."""
     c = s.c
     gather(s)
+    note_idle(s)
     c[L.C_REASON] = 0
     if c[L.C_LOGGING] != 0:
         log_queues(s)

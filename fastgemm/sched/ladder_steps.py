@@ -12,7 +12,7 @@ from .pressure import excess
 from .units import DEEP, flip_ancestors, mark_targets, sort_units
 from .windows import cover, demand_of, plan_mix
 
-__all__ = ["NOTHING", "idle", "memory_wait", "pair_mix", "stall_kind", "step_key"]
+__all__ = ["NOTHING", "memory_wait", "note_idle", "pair_mix", "stall_kind", "step_key", "wake"]
 
 _WMMA, _TRANS, _VALUN = int(Flavor.WMMA), int(Flavor.TRANS), int(Flavor.VALUN)
 _DS, _SALU, _DMA, _FENCE = int(Flavor.DS), int(Flavor.SALU), int(Flavor.DMA), int(Flavor.FENCE)
@@ -250,26 +250,41 @@ def pair_mix(s, a, b):  # type: ignore[no-untyped-def]
 
 
 @inner
-def idle(s, step):  # type: ignore[no-untyped-def]
-    """Can the step tell no candidates apart in this pick? Prepares what it needs otherwise."""
+def note_idle(s):  # type: ignore[no-untyped-def]
+    """Note which steps can tell no candidates apart in this pick, as far as that is known before any is asked."""
     c = s.c
-    if step == L.S_BIAS:
-        return c[L.C_BIASED] == 0
-    if step == L.S_EXCESS:
-        return c[L.C_GATE] == 0
-    if step == L.S_MISSED or step == L.S_SLOT:
-        return c[L.C_WINDOW] < 0
-    if step == L.S_PIPELINE or step == L.S_PIPELINE_ANY:
-        return s.unit[_DMA * L.UNIT + L.U_READY] + s.unit[_FENCE * L.UNIT + L.U_READY] == 0
-    if step >= L.S_MIX_SCORE and step <= L.S_MIX_MATCH:
-        if c[L.C_MIX] < 0:
-            plan_mix(s)
-        return c[L.C_MIX] == 0
-    if step >= L.S_RANK and c[L.C_SORTED] == 0:
-        sort_units(s)
-    if step == L.S_LOOP:
-        return c[L.W_SLICES] < 0
-    return False
+    mask = 0
+    if c[L.C_BIASED] == 0:
+        mask |= 1 << L.S_BIAS
+    if c[L.C_GATE] == 0:
+        mask |= 1 << L.S_EXCESS
+    if c[L.C_WINDOW] < 0:
+        mask |= 1 << L.S_MISSED | 1 << L.S_SLOT
+    if s.unit[_DMA * L.UNIT + L.U_READY] + s.unit[_FENCE * L.UNIT + L.U_READY] == 0:
+        mask |= 1 << L.S_PIPELINE | 1 << L.S_PIPELINE_ANY
+    if c[L.W_SLICES] < 0:
+        mask |= 1 << L.S_LOOP
+    c[L.C_IDLE] = mask
+
+
+@inner
+def wake(s, step):  # type: ignore[no-untyped-def]
+    """Prepare what a step needs; False if it is idle."""
+    c = s.c
+    if (c[L.C_IDLE] >> step) & 1:
+        return False
+    if step >= L.S_RANK:
+        if c[L.C_SORTED] == 0:
+            sort_units(s)
+    elif step >= L.S_MIX_SCORE and c[L.C_MIX] < 0:
+        plan_mix(s)
+        if c[L.C_MIX] == 0:
+            c[L.C_IDLE] |= 1 << L.S_MIX_SCORE | 1 << L.S_MIX_LOOK | 1 << L.S_MIX_MATCH
+            return False
+        if c[L.C_MIX] == 1:
+            c[L.C_IDLE] |= 1 << L.S_MIX_SCORE | 1 << L.S_MIX_LOOK
+            return step == L.S_MIX_MATCH
+    return True
 
 
 @inner

@@ -203,6 +203,7 @@ C_SGPR_LIMIT = 191
 C_LIMIT = 192  # of the registers the gate looks at
 C_CLASS_AT = 193  # where the class of C_CLASS lies
 C_DECIDED = 194  # the last step that removed candidates, -1: none or a duel
+C_IDLE = 195  # steps that can tell no candidates apart in this pick, as a mask
 SCALARS = 200
 
 # the model: switches of a profile, numbers of a machine, tables ---------------------------------------------------------

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from ..jit import njit
 from . import layout
 
-__all__ = ["State", "at_address", "inner", "shifted"]
+__all__ = ["State", "at_address", "at_int16", "at_int32", "at_int8", "inner", "shifted"]
 
 
 class _LinkedLibrary(JITCodeLibrary):
@@ -112,14 +112,20 @@ def inner(function: Callable[..., Any]) -> Any:
 State = namedtuple("State", ["node", "live", "work", "c", "unit", "model", "log"])
 
 
-@intrinsic
-def at_address(typingctx, address):  # type: ignore[no-untyped-def]
-    """The int64 vector at an address."""
+def _at(element: types.Integer) -> Any:
+    @intrinsic
+    def at(typingctx, address):  # type: ignore[no-untyped-def]
+        """The vector at an address."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.int64)(types.int64), generate
+        return types.CPointer(element)(types.int64), generate
+
+    return at
+
+
+at_address, at_int32, at_int16, at_int8 = _at(types.int64), _at(types.int32), _at(types.int16), _at(types.int8)
 
 
 @intrinsic

@@ -1,4 +1,4 @@
-"""Packing a DAG into one int32 vector for the jitted scheduler: rows, edges, predecessors and register values.
+"""Packing a DAG into one int64 vector for the jitted scheduler: rows, edges, predecessors and register values.
 
 Registers are cut into lane slices no operand splits further.  A *value* is a slice between a definition (or the region's
 start) and the next; pressure follows from which values are live.  Half slices share a *cell*, the 32-bit register they lie in.
@@ -6,7 +6,7 @@ start) and the next; pressure follows from which values are live.  Half slices s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from ..jit import njit
 from ..vectors import pointer
 from . import layout as L
 from .model import EdgeKind, Flag, Flavor, OperandKind
-from .native import inner
+from .native import at_address, at_int8, at_int16, at_int32, inner, shifted
 
 if TYPE_CHECKING:
     from .dag import Dag
@@ -24,23 +24,49 @@ __all__ = ["pack"]
 
 _LOW = 0x5555555555555555  # low halves of 32-bit registers
 _USE, _DEF, _DEAD = int(OperandKind.USE), int(OperandKind.DEF), int(OperandKind.DEAD_DEF)
-# slice table: mask, next slice of the register, register, cell, current value, loop-carried facts
-_SLICE = 10
-(_MASK, _NEXT, _REG, _CELL, _VALUE, _FIRST_USE, _LAST_USE, _LAST_LOAD, _FRESH, _) = range(_SLICE)
+_VALU1, _WMMA, _DS = int(Flavor.VALU1), int(Flavor.WMMA), int(Flavor.DS)
+_COPY, _SCALAR, _LOAD = int(Flag.COPY), int(Flag.SCALAR_ISSUE), int(Flag.LOAD)
+_FROM_PHYS, _TO_PHYS = int(Flag.COPY_FROM_PHYS | Flag.IMM_TO_PHYS), int(Flag.COPY_TO_PHYS)
+_WEAK, _CLUSTER = int(EdgeKind.WEAK), int(EdgeKind.CLUSTER)
+# hazard group of a flavor; those that end in _FREE move down by one where the scalar wait applies
+_GROUPS = (
+    L.G_WMMA,
+    L.G_VALU1,
+    L.G_TRANS,
+    L.G_VALUN,
+    L.G_VMEM,
+    L.G_SMEM,
+    L.G_DS,
+    L.G_SALU_FREE,
+    L.G_DMA,
+    L.G_FENCE_FREE,
+    L.G_OTHER_FREE,
+)
+# one slice: mask, next slice of its register, register, cell, current value, first and last use, last DS load, live-in?
+_SLICE = 9
+(_MASK, _NEXT, _REG, _CELL, _VALUE, _FIRST_USE, _LAST_USE, _LAST_LOAD, _FRESH) = range(_SLICE)
+# arrays of a Dag the jitted code reads, in the order of the address table: int8, int16, int32, int64
+_INT8 = ("flavor", "micro_ops", "edge_kind", "operand_kind", "register_vector")
+_INT16 = ("window", "repeat", "copy_regs")
+_INT32 = (
+    *("unit_cycles", "matrix_cycles", "flags", "carried", "depth", "height"),
+    *("edge_start", "edge_target", "edge_latency", "operand_start", "operand_register"),
+    *("live_in_register", "live_out_register"),
+)
+_INT64 = ("operand_lanes", "live_in_lanes", "live_out_lanes")
+_TABLE = {name: i for i, name in enumerate((*_INT8, *_INT16, *_INT32, *_INT64))}
+(_T_FLAVOR, _T_UOPS, _T_EDGE_KIND, _T_OPERAND_KIND, _T_VECTOR, _T_WINDOW, _T_REPEAT, _T_COPY) = range(8)
+(_T_UNIT, _T_MATRIX, _T_FLAGS, _T_CARRIED, _T_DEPTH, _T_HEIGHT, _T_EDGE_START, _T_TARGET) = range(8, 16)
+(_T_EDGE_LATENCY, _T_OPERAND_START, _T_OPERAND_REGISTER, _T_IN, _T_OUT, _T_LANES, _T_IN_LANES, _T_OUT_LANES) = range(16, 24)
 
 
 @inner
 def _new_slice(slices, count, mask, register, following):  # type: ignore[no-untyped-def]
     base = count * _SLICE
-    slices[base + _MASK] = mask
-    slices[base + _NEXT] = following
-    slices[base + _REG] = register
-    slices[base + _CELL] = -1
-    slices[base + _VALUE] = -1
-    slices[base + _FIRST_USE] = -1
-    slices[base + _LAST_USE] = -1
-    slices[base + _LAST_LOAD] = -1
-    slices[base + _FRESH] = 0
+    for i in range(_SLICE):
+        slices[base + i] = -1
+    slices[base + _MASK], slices[base + _REG] = mask, register
+    slices[base + _NEXT], slices[base + _FRESH] = following, 0
     return count + 1
 
 
@@ -51,6 +77,8 @@ def _refine(head, slices, count, register, mask):  # type: ignore[no-untyped-def
     s = head[register]
     while s >= 0:
         own = slices[s * _SLICE + _MASK]
+        if own == mask:
+            return count
         common = own & mask
         following = slices[s * _SLICE + _NEXT]
         if common != 0 and common != own:
@@ -66,312 +94,304 @@ def _refine(head, slices, count, register, mask):  # type: ignore[no-untyped-def
 
 
 @inner
-def _cut_halves(head, slices, count, registers):  # type: ignore[no-untyped-def]
+def _cut_halves(head, slices, count):  # type: ignore[no-untyped-def]
     """Give every half slice a slice and a cell of its own 32-bit register; returns (slices, cells)."""
     cells = 0
-    for register in range(registers):
-        first = cells
-        s = head[register]
-        while s >= 0:
-            mask = slices[s * _SLICE + _MASK]
-            following = slices[s * _SLICE + _NEXT]
-            half = ((mask & _LOW) ^ ((mask >> 1) & _LOW)) & _LOW
-            while half != 0:
-                bit = half & -half
-                half ^= bit
-                piece = mask & (bit | (bit << 1))
-                if piece != mask:
-                    mask &= ~piece
-                    slices[s * _SLICE + _MASK] = mask
-                    count = _new_slice(slices, count, piece, register, head[register])
-                    head[register] = count - 1
-                    owner = count - 1
-                else:
-                    owner = s
-                slices[owner * _SLICE + _FRESH] = bit
-                slices[owner * _SLICE + _CELL] = cells
-                other = head[register]
-                while other >= 0:  # the sibling half already has the cell
-                    if (
-                        other != owner
-                        and slices[other * _SLICE + _FRESH] == bit
-                        and slices[other * _SLICE + _CELL] >= first
-                    ):
-                        slices[owner * _SLICE + _CELL] = slices[other * _SLICE + _CELL]
-                    other = slices[other * _SLICE + _NEXT]
-                if slices[owner * _SLICE + _CELL] == cells:
-                    cells += 1
-            s = following
-    for s in range(count):
-        slices[s * _SLICE + _FRESH] = 0
+    whole = count
+    for s in range(whole):
+        mask, register = slices[s * _SLICE + _MASK], slices[s * _SLICE + _REG]
+        half = ((mask & _LOW) ^ ((mask >> 1) & _LOW)) & _LOW
+        while half != 0:
+            bit = half & -half
+            half ^= bit
+            piece = mask & (bit | (bit << 1))
+            owner = s
+            if piece != mask:
+                mask &= ~piece
+                slices[s * _SLICE + _MASK] = mask
+                count = _new_slice(slices, count, piece, register, head[register])
+                owner = count - 1
+                head[register] = owner
+            cell = cells
+            other = head[register]
+            while other >= 0:  # the sibling half may have the cell already
+                if slices[other * _SLICE + _CELL] >= 0 and slices[other * _SLICE + _MASK] & (bit | (bit << 1)):
+                    cell = slices[other * _SLICE + _CELL]
+                other = slices[other * _SLICE + _NEXT]
+            slices[owner * _SLICE + _CELL] = cell
+            cells = max(cells, cell + 1)
     return count, cells
+
+
+@inner
+def _slice_registers(table, sizes, head, slices):  # type: ignore[no-untyped-def]
+    """Cut all registers into slices; returns (slices, cells)."""
+    register, lanes = at_int32(table[_T_OPERAND_REGISTER]), at_address(table[_T_LANES])
+    count = 0
+    for i in range(sizes[5]):
+        head[i] = -1
+    for i in range(sizes[2]):
+        if lanes[i] != 0:
+            count = _refine(head, slices, count, np.int64(register[i]), lanes[i])
+    for side in range(2):
+        register, lanes = at_int32(table[_T_IN + side]), at_address(table[_T_IN_LANES + side])
+        for i in range(sizes[3 + side]):
+            if lanes[i] != 0:
+                count = _refine(head, slices, count, np.int64(register[i]), lanes[i])
+    return _cut_halves(head, slices, count)
+
+
+@inner
+def _count_touched(table, sizes, head, slices):  # type: ignore[no-untyped-def]
+    """How many (operand, slice) pairs there are, the live lists included: no list can grow longer."""
+    count = 0
+    for side in range(3):
+        register = at_int32(table[_T_OPERAND_REGISTER + side])
+        lanes = at_address(table[_T_LANES + side])
+        for i in range(sizes[2 + side]):
+            s = head[register[i]]
+            while s >= 0:
+                count += 1 if slices[s * _SLICE + _MASK] & lanes[i] else 0
+                s = slices[s * _SLICE + _NEXT]
+    return count
 
 
 @inner
 def _new_value(values, count, slices, s, vector, dead):  # type: ignore[no-untyped-def]
     base = count * L.VALUE
-    mask = slices[s * _SLICE + _MASK]
     weight = 0
     if slices[s * _SLICE + _CELL] < 0:
-        both = mask & _LOW
+        both = slices[s * _SLICE + _MASK] & _LOW
         while both != 0:
             both &= both - 1
             weight += 1
-    register = slices[s * _SLICE + _REG]
-    values[base + L.V_WEIGHT] = weight
-    values[base + L.V_CELL] = slices[s * _SLICE + _CELL]
-    values[base + L.V_READERS] = 0
-    values[base + L.V_STAYS] = 0
-    values[base + L.V_DEAD] = dead
-    values[base + L.V_VECTOR] = vector[register]
-    values[base + L.V_SLICE] = s
-    values[base + L.V_REGISTER] = register
+    values[base + L.V_WEIGHT], values[base + L.V_CELL] = weight, slices[s * _SLICE + _CELL]
+    values[base + L.V_READERS], values[base + L.V_STAYS], values[base + L.V_DEAD] = 0, 0, dead
+    values[base + L.V_VECTOR], values[base + L.V_SLICE] = vector, s
+    values[base + L.V_REGISTER] = slices[s * _SLICE + _REG]
     slices[s * _SLICE + _VALUE] = count
     return count + 1
 
 
 @inner
-def _read(operand, node, head, slices, values, last, reads, count):  # type: ignore[no-untyped-def]
-    """Enter the values one use reads; returns the new number of reads."""
-    s = head[operand[1]]
-    while s >= 0:
-        base = s * _SLICE
-        if slices[base + _MASK] & operand[2]:
-            if slices[base + _FIRST_USE] < 0:
-                slices[base + _FIRST_USE] = node
-            slices[base + _LAST_USE] = node
-            value = slices[base + _VALUE]
-            if value >= 0 and last[value] != node:
-                last[value] = node
-                values[value * L.VALUE + L.V_READERS] += 1
-                reads[count] = value
-                count += 1
-        s = slices[base + _NEXT]
-    return count
-
-
-@njit
-def _slices(operands, live, slices, head):  # type: ignore[no-untyped-def]
-    """Cut all registers into slices; returns (slices, cells, sum of slices over the definitions and live lists)."""
-    table, heads = pointer(slices), pointer(head)
-    count = 0
-    for register in range(head.size):
-        head[register] = -1
-    for i in range(operands.shape[0]):
-        if operands[i, 2] != 0:
-            count = _refine(heads, table, count, operands[i, 1], operands[i, 2])
-    for i in range(live.shape[0]):
-        if live[i, 2] != 0:
-            count = _refine(heads, table, count, live[i, 1], live[i, 2])
-    count, cells = _cut_halves(heads, table, count, head.size)
-    touched = 0
-    for rows in (operands, live):
-        for i in range(rows.shape[0]):
-            s = head[rows[i, 1]]
-            while s >= 0:
-                if table[s * _SLICE + _MASK] & rows[i, 2]:
-                    touched += 1
-                s = table[s * _SLICE + _NEXT]
-    return count, cells, touched
-
-
-@njit
-def _values(operands, live, nodes, slices, head, vector, load, values, reads, defines, starts):  # type: ignore[no-untyped-def]
+def _follow_values(table, sizes, head, slices, values, last, lists):  # type: ignore[no-untyped-def]
     """Follow values in program order; returns (values, live-in values, reads, definitions).
 
-    `live` rows are (0 in or 1 out, register, lanes); `starts` receives per node its first read and its first definition.
+    `lists` receives per node the first read and the first definition, then the reads, then the definitions.
     """
-    table, heads, rows = pointer(slices), pointer(head), pointer(values)
-    kinds, read_list = pointer(vector), pointer(reads)
-    last = np.full(values.size // L.VALUE, -1, np.int32)
-    readers = pointer(last)
-    count = n_reads = n_defines = row = 0
-    for i in range(live.shape[0]):
-        s = head[live[i, 1]]
-        while s >= 0 and live[i, 0] == 0:
-            if table[s * _SLICE + _MASK] & live[i, 2]:
-                count = _new_value(rows, count, table, s, kinds, 0)
-                table[s * _SLICE + _FRESH] = 1
-            s = table[s * _SLICE + _NEXT]
+    flavor, flags = at_int8(table[_T_FLAVOR]), at_int32(table[_T_FLAGS])
+    start, register = at_int32(table[_T_OPERAND_START]), at_int32(table[_T_OPERAND_REGISTER])
+    lanes, kinds, vector = at_address(table[_T_LANES]), at_int8(table[_T_OPERAND_KIND]), at_int8(table[_T_VECTOR])
+    nodes = sizes[0]
+    reads, defines = 2 * (nodes + 1), 2 * (nodes + 1) + sizes[6]
+    count = n_reads = n_defines = 0
+    entry, entry_lanes = at_int32(table[_T_IN]), at_address(table[_T_IN_LANES])
+    for i in range(sizes[3]):
+        s = head[entry[i]]
+        while s >= 0:
+            if slices[s * _SLICE + _MASK] & entry_lanes[i]:
+                count = _new_value(values, count, slices, s, np.int64(vector[entry[i]]), 0)
+                slices[s * _SLICE + _FRESH] = 1
+            s = slices[s * _SLICE + _NEXT]
     live_in = count
     for node in range(nodes):
-        starts[node, 0], starts[node, 1] = n_reads, n_defines
-        first = row
-        while row < operands.shape[0] and operands[row, 0] == node:
-            if operands[row, 3] == _USE:
-                n_reads = _read(pointer(operands[row]), node, heads, table, rows, readers, read_list, n_reads)
-            row += 1
-        for i in range(first, row):
-            kind = operands[i, 3]
-            if kind != _DEF and kind != _DEAD:
-                continue
-            s = head[operands[i, 1]]
+        lists[2 * node], lists[2 * node + 1] = n_reads, n_defines
+        for i in range(start[node], start[node + 1]):
+            s = head[register[i]] if kinds[i] == _USE else -1
             while s >= 0:
                 base = s * _SLICE
-                if table[base + _MASK] & operands[i, 2]:
-                    old = table[base + _VALUE]
-                    if table[base + _FRESH] == 1 and values[old * L.VALUE + L.V_READERS] == 0:
-                        values[old * L.VALUE + L.V_READERS] = 1  # a live-in nobody reads ends where it is overwritten
-                        reads[n_reads] = old
+                if slices[base + _MASK] & lanes[i]:
+                    if slices[base + _FIRST_USE] < 0:
+                        slices[base + _FIRST_USE] = node
+                    slices[base + _LAST_USE] = node
+                    value = slices[base + _VALUE]
+                    if value >= 0 and (values[value * L.VALUE + L.V_READERS] == 0 or last[value] != node):
+                        last[value] = node
+                        values[value * L.VALUE + L.V_READERS] += 1
+                        lists[reads + n_reads] = value
                         n_reads += 1
-                    table[base + _FRESH] = 0
-                    if load[node]:
-                        table[base + _LAST_LOAD] = node
-                    count = _new_value(rows, count, table, s, kinds, 1 if kind == _DEAD else 0)
-                    defines[n_defines] = count - 1
+                s = slices[base + _NEXT]
+        for i in range(start[node], start[node + 1]):
+            s = head[register[i]] if kinds[i] == _DEF or kinds[i] == _DEAD else -1
+            while s >= 0:
+                base = s * _SLICE
+                if slices[base + _MASK] & lanes[i]:
+                    old = slices[base + _VALUE] * L.VALUE
+                    if slices[base + _FRESH] == 1 and values[old + L.V_READERS] == 0:
+                        values[old + L.V_READERS] = 1  # a live-in nobody reads ends where it is overwritten
+                        lists[reads + n_reads] = slices[base + _VALUE]
+                        n_reads += 1
+                    slices[base + _FRESH] = 0
+                    if flavor[node] == _DS and flags[node] & _LOAD:
+                        slices[base + _LAST_LOAD] = node
+                    dead = 1 if kinds[i] == _DEAD else 0
+                    count = _new_value(values, count, slices, s, np.int64(vector[register[i]]), dead)
+                    lists[defines + n_defines] = count - 1
                     n_defines += 1
-                s = table[base + _NEXT]
-    starts[nodes, 0], starts[nodes, 1] = n_reads, n_defines
-    for i in range(live.shape[0]):
-        s = head[live[i, 1]]
-        while s >= 0 and live[i, 0] == 1:
-            value = table[s * _SLICE + _VALUE]
-            if table[s * _SLICE + _MASK] & live[i, 2] and value >= 0 and values[value * L.VALUE + L.V_DEAD] == 0:
-                values[value * L.VALUE + L.V_STAYS] = 1
-            s = table[s * _SLICE + _NEXT]
+                s = slices[base + _NEXT]
+    lists[2 * nodes], lists[2 * nodes + 1] = n_reads, n_defines
+    leave, leave_lanes = at_int32(table[_T_OUT]), at_address(table[_T_OUT_LANES])
+    for i in range(sizes[4]):
+        s = head[leave[i]]
+        while s >= 0:
+            value = slices[s * _SLICE + _VALUE] * L.VALUE
+            if slices[s * _SLICE + _MASK] & leave_lanes[i] and value >= 0 and values[value + L.V_DEAD] == 0:
+                values[value + L.V_STAYS] = 1
+            s = slices[s * _SLICE + _NEXT]
     return count, live_in, n_reads, n_defines
 
 
-def _hazard_groups(dag: Dag) -> NDArray[np.int32]:
-    """Which nodes wait for the same things: flavor, copies apart, and whether the scalar wait applies."""
-    group = np.array(
-        [
-            L.G_WMMA,
-            L.G_VALU1,
-            L.G_TRANS,
-            L.G_VALUN,
-            L.G_VMEM,
-            L.G_SMEM,
-            L.G_DS,
-            L.G_SALU_FREE,
-            L.G_DMA,
-            L.G_FENCE_FREE,
-            L.G_OTHER_FREE,
-        ],
-        dtype=np.int32,
-    )[dag.flavor]
-    group[(group == L.G_WMMA) & (dag.matrix_cycles < 0)] = L.G_WMMA_FREE
-    group[(group == L.G_VALU1) & ((dag.flags & int(Flag.COPY)) != 0)] = L.G_VECTOR_COPY
-    scalar = (dag.flags & int(Flag.SCALAR_ISSUE)) != 0
-    for free in (L.G_SALU_FREE, L.G_FENCE_FREE, L.G_OTHER_FREE):
-        group[scalar & (group == free)] = free - 1
-    return group
+@inner
+def _fill_rows(table, nodes, rows, groups):  # type: ignore[no-untyped-def]
+    """The static columns of every row, except where its lists begin; returns whether some node is biased."""
+    flavors, uops, window = at_int8(table[_T_FLAVOR]), at_int8(table[_T_UOPS]), at_int16(table[_T_WINDOW])
+    repeat, copy = at_int16(table[_T_REPEAT]), at_int16(table[_T_COPY])
+    unit, matrix, all_flags = at_int32(table[_T_UNIT]), at_int32(table[_T_MATRIX]), at_int32(table[_T_FLAGS])
+    carried, depth, height = at_int32(table[_T_CARRIED]), at_int32(table[_T_DEPTH]), at_int32(table[_T_HEIGHT])
+    start = at_int32(table[_T_EDGE_START])
+    biased = 0
+    for n in range(nodes):
+        row = n * L.NODE
+        flavor, flags = np.int64(flavors[n]), np.int64(all_flags[n])
+        group = groups[flavor]
+        if flavor == _VALU1 and flags & _COPY:
+            group = L.G_VECTOR_COPY
+        elif flavor == _WMMA and matrix[n] < 0:
+            group = L.G_WMMA_FREE
+        elif flags & _SCALAR and (group == L.G_SALU_FREE or group == L.G_FENCE_FREE or group == L.G_OTHER_FREE):
+            group -= 1
+        bias = 1 if flags & _FROM_PHYS else 0
+        if flags & _TO_PHYS:
+            bias = 1 if start[n + 1] > start[n] else -1
+        biased |= bias
+        rows[row + L.FLAVOR], rows[row + L.GROUP], rows[row + L.BIAS] = flavor, group, bias
+        rows[row + L.FLAGS], rows[row + L.UNIT_CYCLES], rows[row + L.UOPS] = flags, unit[n], uops[n]
+        rows[row + L.MATRIX], rows[row + L.WINDOW], rows[row + L.CARRIED] = matrix[n], window[n], carried[n]
+        rows[row + L.DEPTH], rows[row + L.HEIGHT] = depth[n], height[n]
+        rows[row + L.REPEAT] = copy[n] if flags & _COPY else repeat[n]
+    return 1 if biased != 0 else 0
 
 
-def _bias(dag: Dag, successors: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Preference of copies that touch physical registers."""
-    bias = np.zeros(dag.n, dtype=np.int32)
-    bias[(dag.flags & int(Flag.COPY_FROM_PHYS | Flag.IMM_TO_PHYS)) != 0] = 1
-    to_physical = (dag.flags & int(Flag.COPY_TO_PHYS)) != 0
-    bias[to_physical] = np.where(successors[to_physical] > 0, 1, -1)
-    return bias
+@inner
+def _fill_edges(table, nodes, rows, at):  # type: ignore[no-untyped-def]
+    """(target, latency) pairs from `at` on, then predecessors; weak and cluster edges are left out. Returns the end."""
+    start, target = at_int32(table[_T_EDGE_START]), at_int32(table[_T_TARGET])
+    latency, kind = at_int32(table[_T_EDGE_LATENCY]), at_int8(table[_T_EDGE_KIND])
+    for n in range(nodes + 1):
+        rows[n * L.NODE + L.PRED] = 0
+    for n in range(nodes):
+        rows[n * L.NODE + L.SUCC] = at
+        for e in range(start[n], start[n + 1]):
+            if kind[e] < _WEAK:
+                rows[at], rows[at + 1] = target[e], latency[e]
+                at += 2
+                rows[(target[e] + 1) * L.NODE + L.PRED] += 1
+    rows[nodes * L.NODE + L.SUCC] = at
+    rows[L.PRED] = at
+    for n in range(nodes):
+        rows[(n + 1) * L.NODE + L.PRED] += rows[n * L.NODE + L.PRED]
+    for n in range(nodes):  # each start moves to its end while the list fills, which is the start of the next row
+        for e in range(start[n], start[n + 1]):
+            if kind[e] < _WEAK:
+                place = target[e] * L.NODE + L.PRED
+                rows[rows[place]] = 2 * n + (1 if kind[e] == 0 else 0)
+                rows[place] += 1
+    end = rows[nodes * L.NODE + L.PRED]
+    for n in range(nodes - 1, 0, -1):
+        rows[n * L.NODE + L.PRED] = rows[(n - 1) * L.NODE + L.PRED]
+    rows[L.PRED] = at
+    return end
 
 
-def _register_values(dag: Dag) -> tuple[NDArray[Any], ...]:
-    """(values, reads, definitions, starts, loop-carried slices, live-in values, cells)."""
-    load = ((dag.flavor == int(Flavor.DS)) & ((dag.flags & int(Flag.LOAD)) != 0)).astype(np.int32)
-    columns = (dag.operand_node, dag.operand_register, dag.operand_lanes.view(np.int64), dag.operand_kind)
-    operands = np.stack([column.astype(np.int64) for column in columns], axis=1)
-    live = np.zeros((dag.live_in_register.size + dag.live_out_register.size, 3), dtype=np.int64)
-    live[dag.live_in_register.size :, 0] = 1
-    live[:, 1] = np.concatenate([dag.live_in_register, dag.live_out_register])
-    live[:, 2] = np.concatenate([dag.live_in_lanes, dag.live_out_lanes]).view(np.int64)
-    registers = dag.register_id.size
-    # a register has at most 64 slices, and no more than two per mask that touches it
-    touches = np.bincount(np.concatenate([operands[:, 1], live[:, 1]]), minlength=registers)
-    bound = (
-        int(np.minimum(2 * touches + 1, 64).sum()) + 33 * int((touches > 0).sum())
-        if _has_halves(operands, live)
-        else (int(np.minimum(2 * touches + 1, 32).sum()))
-    )
-    slices = np.empty(max(bound, 1) * _SLICE, dtype=np.int64)
-    head = np.empty(registers, dtype=np.int32)
-    count, cells, touched = _slices(operands, live, slices, head)
-    values = np.empty(max(touched, 1) * L.VALUE, dtype=np.int32)
-    reads = np.empty(2 * touched + 1, dtype=np.int32)
-    defines = np.empty(touched + 1, dtype=np.int32)
-    starts = np.empty((dag.n + 1, 2), dtype=np.int32)
-    vector = dag.register_vector.astype(np.int32)
-    found = _values(operands, live, dag.n, slices, head, vector, load, values, reads, defines, starts)
-    table = slices[: count * _SLICE].reshape(-1, _SLICE)
-    last_load, first, last = (table[:, column] for column in (_LAST_LOAD, _FIRST_USE, _LAST_USE))
-    carried = (first >= 0) & (last_load >= 0) & (last <= last_load) & (first < last_load)
-    return (
-        values[: found[0] * L.VALUE],
-        reads[: found[2]],
-        defines[: found[3]],
-        starts,
-        carried.astype(np.int32),
-        found[1],
-        cells,
-    )
+@inner
+def _fill_soft(table, nodes, rows, at):  # type: ignore[no-untyped-def]
+    """Weak and cluster edges: n + 1 starts counted from `at`, then 2 * target + (cluster edge)."""
+    start, target, kind = at_int32(table[_T_EDGE_START]), at_int32(table[_T_TARGET]), at_int8(table[_T_EDGE_KIND])
+    place = at + nodes + 1
+    for n in range(nodes):
+        rows[at + n] = place - at
+        for e in range(start[n], start[n + 1]):
+            if kind[e] >= _WEAK:
+                rows[place] = 2 * target[e] + (1 if kind[e] == _CLUSTER else 0)
+                place += 1
+    rows[at + nodes] = place - at
 
 
-def _has_halves(operands: NDArray[np.int64], live: NDArray[np.int64]) -> bool:
-    lanes = np.concatenate([operands[:, 2], live[:, 2]])
-    return bool(np.any((lanes & _LOW) != ((lanes >> 1) & _LOW)))
+@njit
+def _pack(table, sizes, groups):  # type: ignore[no-untyped-def]
+    """`sizes`: nodes, edges, operands, live-ins, live-outs, registers, (room), bound of slices, soft edges."""
+    nodes, edges = sizes[0], sizes[1] - sizes[8]
+    head, slices = np.empty(sizes[5] + 1, np.int64), np.empty(sizes[7] * _SLICE, np.int64)
+    t, z, h, sl = pointer(table), pointer(sizes), pointer(head), pointer(slices)
+    count, cells = _slice_registers(t, z, h, sl)
+    sizes[6] = 2 * _count_touched(t, z, h, sl) + 1
+    values, last = np.empty(sizes[6] * L.VALUE, np.int64), np.empty(sizes[6], np.int64)
+    lists = np.empty(2 * (nodes + 1) + 2 * sizes[6], np.int64)
+    found, live_in, n_reads, n_defines = _follow_values(t, z, h, sl, pointer(values), pointer(last), pointer(lists))
+    soft = nodes + 1 + sizes[8] if sizes[8] > 0 else 0
+    size = (nodes + 1) * L.NODE + 3 * edges + n_reads + n_defines + found * L.VALUE + count + soft
+    packed = np.empty(L.HEADER + size, np.int64)
+    packed[: L.HEADER] = 0
+    rows = shifted(pointer(packed), np.int64(L.HEADER))
+    packed[L.H_BIASED] = _fill_rows(t, nodes, rows, pointer(groups))
+    at = _fill_edges(t, nodes, rows, (nodes + 1) * L.NODE)
+    for n in range(nodes + 1):
+        rows[n * L.NODE + L.READ] = at + lists[2 * n]
+        rows[n * L.NODE + L.DEFINE] = at + n_reads + lists[2 * n + 1]
+    for i in range(n_reads):
+        rows[at + i] = lists[2 * (nodes + 1) + i]
+    at += n_reads
+    for i in range(n_defines):
+        rows[at + i] = lists[2 * (nodes + 1) + sizes[6] + i]
+    at += n_defines
+    packed[L.H_VALUE_AT] = at
+    for i in range(found * L.VALUE):
+        rows[at + i] = values[i]
+    at += found * L.VALUE
+    packed[L.H_SLICE_AT] = at
+    for i in range(count):  # loop-carried: read before its last load, and not after it
+        first, final, load = slices[i * _SLICE + _FIRST_USE], slices[i * _SLICE + _LAST_USE], slices[i * _SLICE + _LAST_LOAD]
+        rows[at + i] = 1 if first >= 0 and load >= 0 and final <= load and first < load else 0
+    at += count
+    if soft > 0:
+        packed[L.H_SOFT_AT] = at
+        _fill_soft(t, nodes, rows, at)
+    packed[L.H_NODES], packed[L.H_EDGES], packed[L.H_VALUES], packed[L.H_LIVE_IN] = nodes, edges, found, live_in
+    packed[L.H_CELLS], packed[L.H_SLICES], packed[L.H_REGISTERS] = cells, count, sizes[5]
+    return packed
+
+
+def _address(array: NDArray[np.generic]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _most_slices(dag: Dag) -> int:
+    """A mask at most doubles the slices of a register, which are no more than its lanes (room that stays empty costs nothing)."""
+    masks = np.bincount(dag.operand_register, minlength=dag.register_id.size)
+    for register in (dag.live_in_register, dag.live_out_register):
+        masks += np.bincount(register, minlength=dag.register_id.size)
+    if np.any((dag.operand_lanes ^ (dag.operand_lanes >> 1)) & _LOW):  # half registers are cut one by one
+        masks[:] = 7
+    return int(np.minimum(1 << np.minimum(masks, 7), 2 * dag.register_size.astype(np.int64) + 1).sum()) + 1
+
+
+_GROUP_TABLE = np.array(_GROUPS, dtype=np.int64)
 
 
 def pack(dag: Dag) -> NDArray[np.int64]:
     """The DAG as the jitted scheduler reads it (see `fastgemm.sched.layout`)."""
-    n = dag.n
-    gating = dag.edge_kind < int(EdgeKind.WEAK)
-    source, target, latency, kind = (
-        column if gating.all() else column[gating]
-        for column in (dag.edge_source, dag.edge_target, dag.edge_latency, dag.edge_kind)
+    arrays = [np.ascontiguousarray(getattr(dag, name)) for name in _TABLE]
+    table = np.array([_address(array) for array in arrays], dtype=np.int64)
+    soft = int(np.count_nonzero(dag.edge_kind >= _WEAK))
+    sizes = [dag.n, dag.edges, dag.operand_kind.size, dag.live_in_register.size, dag.live_out_register.size]
+    sizes += [dag.register_id.size, 0, _most_slices(dag), soft]
+    packed: NDArray[np.int64] = _pack(table, np.array(sizes, dtype=np.int64), _GROUP_TABLE)
+    packed[L.H_LOOP], packed[L.H_VGPR_LIMIT], packed[L.H_SGPR_LIMIT] = (
+        dag.whole_single_block_loop,
+        dag.vgpr_limit,
+        dag.sgpr_limit,
     )
-    successors = np.bincount(source, minlength=n)
-    values, reads, defines, starts, carried, live_in, cells = _register_values(dag)
-    by_target = np.argsort(target, kind="stable")
-    predecessors = 2 * source[by_target] + (kind[by_target] == int(EdgeKind.DATA))
-    soft = _soft_edges(dag, gating)
-    sections = [
-        np.stack([target, latency], axis=1).ravel().astype(np.int32),
-        predecessors.astype(np.int32),
-        reads,
-        defines,
-        values,
-        carried,
-        soft,
-    ]
-    at = np.cumsum([(n + 1) * L.NODE] + [section.size for section in sections])
-    packed = np.zeros(L.HEADER + int(at[-1]), dtype=np.int64)
-    rows = packed[L.HEADER : L.HEADER + (n + 1) * L.NODE].reshape(n + 1, L.NODE)
-    _fill_rows(dag, rows, successors)
-    rows[1:, L.SUCC] = 2 * np.cumsum(successors)
-    rows[1:, L.PRED] = np.cumsum(np.bincount(target, minlength=n))
-    rows[:, L.READ], rows[:, L.DEFINE] = starts[:, 0], starts[:, 1]
-    for column, base in zip((L.SUCC, L.PRED, L.READ, L.DEFINE), at, strict=False):
-        rows[:, column] += base
-    packed[L.HEADER + (n + 1) * L.NODE :] = np.concatenate(sections)
-    header = packed[: L.HEADER]
-    header[L.H_NODES], header[L.H_EDGES], header[L.H_VALUES] = n, target.size, values.size // L.VALUE
-    header[L.H_LIVE_IN], header[L.H_CELLS], header[L.H_SLICES] = live_in, cells, carried.size
-    header[L.H_REGISTERS], header[L.H_LOOP] = dag.register_id.size, dag.whole_single_block_loop
-    header[L.H_VGPR_LIMIT], header[L.H_SGPR_LIMIT] = dag.vgpr_limit, dag.sgpr_limit
-    header[L.H_VALUE_AT], header[L.H_SLICE_AT] = at[4], at[5]
-    header[L.H_SOFT_AT] = at[6] if soft.size else 0
-    header[L.H_WMMA] = np.count_nonzero(dag.flavor == int(Flavor.WMMA))
-    header[L.H_BIASED] = bool(rows[:-1, L.BIAS].any())
-    header[L.H_DS] = np.count_nonzero(dag.flavor == int(Flavor.DS))
+    packed[L.H_WMMA] = np.count_nonzero(dag.flavor == _WMMA)
+    packed[L.H_DS] = np.count_nonzero(dag.flavor == _DS)
     return packed
-
-
-def _fill_rows(dag: Dag, rows: NDArray[np.int32], successors: NDArray[np.int64]) -> None:
-    body = rows[:-1]
-    body[:, L.FLAVOR], body[:, L.GROUP] = dag.flavor, _hazard_groups(dag)
-    body[:, L.UNIT_CYCLES], body[:, L.UOPS], body[:, L.MATRIX] = dag.unit_cycles, dag.micro_ops, dag.matrix_cycles
-    body[:, L.WINDOW], body[:, L.FLAGS], body[:, L.CARRIED] = dag.window, dag.flags, dag.carried
-    body[:, L.DEPTH], body[:, L.HEIGHT] = dag.depth, dag.height
-    body[:, L.BIAS] = _bias(dag, successors)
-    body[:, L.REPEAT] = np.where((dag.flags & int(Flag.COPY)) != 0, dag.copy_regs, dag.repeat)
-
-
-def _soft_edges(dag: Dag, gating: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Weak and cluster edges: n + 1 starts, then 2 * target + (cluster edge)."""
-    if gating.all():
-        return np.zeros(0, dtype=np.int32)
-    source, target = dag.edge_source[~gating], dag.edge_target[~gating]
-    cluster = dag.edge_kind[~gating] == int(EdgeKind.CLUSTER)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=dag.n))]) + dag.n + 1
-    return np.concatenate([starts, 2 * target + cluster]).astype(np.int32)
