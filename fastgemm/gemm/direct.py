@@ -15,34 +15,45 @@ from numba import types
 from numpy import empty, ndarray
 
 from ..jit import njit
+from ..vectors import inner
 from . import job as j
 from . import pool
 from . import table as t
 from .emit_call import load_i64, on_stack
 from .emit_sync import call
 from .job import loaded
+from .multiply import ROWS
 from .threads import get_num_threads, pool_kind
 
 __all__ = ["fast"]
 
 DONE, LARGE, ENGINE, GENERAL = range(4)
 
+# From so many rows up the engine computes half of a product with the own transpose.
+SYMMETRIC_ROWS = 96
 # Products below this stay on the caller's thread and keep the GIL.
 SERIAL_WORK = 60**3
 # Above this a job goes through the engine, where Ctrl-C is noticed.
 LONG_WORK = 2_000_000_000
 
 
-@njit
+@inner
 def _reach(size, stride):  # type: ignore[no-untyped-def]
     """(lowest, highest) byte offset of an axis' first bytes."""
     return min(0, (size - 1) * stride), max(0, (size - 1) * stride)
 
 
-@njit
+@inner
 def _apart(x, x_low, x_high, y, y_low, y_high, item):  # type: ignore[no-untyped-def]
     """Whether two arrays' memory ranges do not meet."""
     return x + x_high + item <= y + y_low or y + y_high + item <= x + x_low
+
+
+@inner
+def _worth_laying(at_a, at_b, m, n, k, item):  # type: ignore[no-untyped-def]
+    """Whether a B without contiguous rows is laid out in rows here: small, used by several rows of A, and not A's transpose (of
+    which the engine computes half)."""
+    return k * n * item <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096) and (at_a != at_b or m < SYMMETRIC_ROWS)
 
 
 def direct2(a, b, out, table):  # type: ignore[no-untyped-def]
@@ -65,12 +76,16 @@ def direct2(a, b, out, table):  # type: ignore[no-untyped-def]
     c1 = (m - 1) * c_row + (n - 1) * item
     if not (_apart(at_c, 0, c1, at_a, a0 + a2, a1 + a3, item) and _apart(at_c, 0, c1, at_b, b0 + b2, b1 + b3, item)):
         return GENERAL
-    if (b_n != item and n > 1) or not j.in_place(m, k * n * item):
+    if not j.in_place(m, k * n * item) or (b_n != item and n > 1 and not _worth_laying(at_a, at_b, m, n, k, item)):
         return ENGINE
     if n == 1 and (a_k != item or b_k != item) and k > 64:
         return ENGINE
     if m * n * k > SERIAL_WORK:
         return LARGE
+    if b_n != item and n > 1:
+        rows = np.empty(k * n * item, np.uint8)
+        call(load_i64(table + 8 * ROWS), on_stack((table, at_b, b_k, b_n, rows.ctypes.data, k, n)), 0, 0)
+        at_b, b_k = rows.ctypes.data, n * item
     kc = j.in_place_slab(k, k * n * item)
     job = on_stack((table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, kc, 1, 0, 0, 0, j.BY_ROWS, m, 0))
     call(load_i64(table + 8 * t.SHARE), job, 0, 0)
@@ -83,11 +98,17 @@ def large2(a, b, out, table, pool_address, threads):  # type: ignore[no-untyped-
     n = b.shape[1]
     if m * n * k > LONG_WORK:
         return ENGINE
-    kc = j.in_place_slab(k, k * n * load_i64(table + 8 * t.ITEM))
+    item = load_i64(table + 8 * t.ITEM)
+    kc = j.in_place_slab(k, k * n * item)
+    at_b, b_k = b.ctypes.data, b.strides[0]
+    rows = np.empty(k * n * item if b.strides[1] != item and n > 1 else 0, np.uint8)
+    if rows.size > 0:
+        call(load_i64(table + 8 * ROWS), on_stack((table, at_b, b_k, b.strides[1], rows.ctypes.data, k, n)), 0, 0)
+        at_b, b_k = rows.ctypes.data, n * item
     cut, step, shares = j.split(m, n, k, 1, threads)
     job = on_stack(
         (
-            table, a.ctypes.data, a.strides[0], a.strides[1], b.ctypes.data, b.strides[0], out.ctypes.data, out.strides[0],
+            table, a.ctypes.data, a.strides[0], a.strides[1], at_b, b_k, out.ctypes.data, out.strides[0],
             m, n, k, kc, 1, 0, 0, 0, cut, step, 0,
         )
     )  # fmt: skip

@@ -23,6 +23,7 @@ from . import mainloop as r
 from . import pool
 from . import table as t
 from .choose import schedule, slab
+from .direct import SYMMETRIC_ROWS
 from .feed import machine_address
 from .mirror import mirror
 from .multiply import COPY, LOOPS
@@ -33,8 +34,6 @@ __all__ = ["run"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Symmetric products are worth their mirror from here up.
-_SYMMETRIC_ROWS = 96
 # Runs longer than this (in multiplications) come back to Python every BUDGET, where Ctrl-C is noticed.
 _LONG_RUN = 5e10
 _BUDGET_NS = 200_000_000
@@ -161,7 +160,7 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
         if _takes_job(x, item, real == item):
             _run_job(x, table, item, real, threads, options.reproducible)
             return
-        symmetric = x.symmetric and x.m >= _SYMMETRIC_ROWS and x.c_n == item
+        symmetric = x.symmetric and x.m >= SYMMETRIC_ROWS and x.c_n == item
         for i in range(x.batch):
             one = x.slice_batch(i)
             _run_stream(one, table, dtype, options, threads, symmetric)

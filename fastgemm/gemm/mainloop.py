@@ -45,6 +45,8 @@ CORE_HEAD = 7
 
 # Rows of A between two slices of a pending copy.
 _GROUP = 64
+# Rows of a symmetric product that stop at the same column.
+_SYMMETRIC_GROUP = 16
 
 
 @inner
@@ -144,9 +146,11 @@ def _multiply(run, thread, p, head, op):  # type: ignore[no-untyped-def]
     group = rows
     symmetric = load_i64(run + 8 * SYMMETRIC) != 0
     if head[PENDING] >= 0:
-        share = -(-head[PENDING_K] * _GROUP // rows)
-    if head[PENDING] >= 0 or symmetric:
+        share = -(-head[PENDING_K] * (_SYMMETRIC_GROUP if symmetric else _GROUP) // rows)
+    if head[PENDING] >= 0:
         group = _GROUP
+    if symmetric:
+        group = _SYMMETRIC_GROUP
     for first in range(0, rows, group):
         some = min(group, rows - first)
         if symmetric:  # the lower triangle only: columns up to this group's last row

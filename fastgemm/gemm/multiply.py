@@ -20,9 +20,15 @@ from numba import types
 from ..jit import cfunc
 from ..vectors import inner
 from . import table as t
-from .emit_call import call_kernel, call_pack, copy_bytes, load_i64, words
+from .emit_call import call_kernel, call_pack, copy_bytes, load_i64, on_stack, words
+from .emit_sync import call
 
-__all__ = ["COPY", "IN_PLACE", "LOOPS", "PACK", "PACKED"]
+__all__ = ["COPY", "IN_PLACE", "LOOPS", "PACK", "PACKED", "ROWS"]
+
+
+# The loops by the table word that holds their address.  Other jitted code calls them through it, arguments in a block of words:
+# a function numba inlines is optimised again in each of its callers, and a first call waits for that.
+IN_PLACE, PACKED, PACK, COPY, ROWS = t.LOOPS, t.LOOPS + 1, t.LOOPS + 2, t.LOOPS + 3, t.LOOPS + 4
 
 
 @inner
@@ -118,12 +124,14 @@ def by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add):  # type: i
 
 
 @inner
-def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
+def by_rows(table, a, a_row, a_k, b, lying, c, c_row, m, n, k, add):  # type: ignore[no-untyped-def]
     """C (m x n) = or += A (m x k) B (k x n), row groups outermost.
 
-    B's panels of ``PANEL_VECS`` vectors lie ``b_step`` bytes apart with rows ``b_k`` apart; the narrower last one has rows
-    ``edge_k`` apart.  In place: b_k = edge_k = the row stride, b_step = the panel's width.
+    ``lying`` = (b_k, b_step, edge_k, shift): B's panels of ``PANEL_VECS`` vectors lie ``b_step`` bytes apart with rows ``b_k``
+    apart; the narrower last one, ``shift`` bytes further, has rows ``edge_k`` apart.  In place: b_k = edge_k = the row stride,
+    b_step = the panel's width.
     """
+    b_k, b_step, edge_k, shift = lying
     item, lanes, col_lanes = (
         load_i64(table + 8 * t.ITEM),
         load_i64(table + 8 * t.LANES),
@@ -142,7 +150,7 @@ def by_rows(table, a, a_row, a_k, b, b_k, b_step, edge_k, c, c_row, m, n, k, add
     full = t.KERNEL + vecs * 2 * 17
     at_edge = t.KERNEL + (edge_vecs * 2 + masked) * 17
     at_half = t.KERNEL + ((5 + 1) * 2 + 1) * 17
-    b_edge, c_edge = b + panels * b_step, panels * width
+    b_edge, c_edge = b + panels * b_step + shift, panels * width
     last = edge_vecs * lanes * item
     for i in range(0, m, rows):
         height = min(rows, m - i)
@@ -278,6 +286,33 @@ def pack_panels(arguments, _share, _thread):  # type: ignore[no-untyped-def]
 
 
 @cfunc(_LOOP)
+def lay_rows(arguments, _share, _thread):  # type: ignore[no-untyped-def]
+    """Copy a (k x n) B of any strides to contiguous rows: squares transposed in registers where it is contiguous along k."""
+    w = words(arguments)
+    table, b, b_k, b_n, target, k, n = w[0], w[1], w[2], w[3], w[4], w[5], w[6]
+    item, lanes, square = (
+        load_i64(table + 8 * t.ITEM),
+        load_i64(table + 8 * t.LANES),
+        load_i64(table + 8 * t.PACK_SQUARE),
+    )
+    whole = k // lanes * lanes if square != 0 and b_k == item else 0
+    to_k = n * item
+    columns = n // lanes * lanes if whole > 0 else 0
+    for row in range(0, whole, lanes):
+        for column in range(0, columns, lanes):
+            call_pack(
+                square, b + row * item + column * b_n, b_n, target + row * to_k + column * item, to_k, 0, 0, lanes
+            )
+    rest = 1 if whole < k else 0
+    # the columns right of the squares, then the rows below them
+    block = on_stack((table, b + columns * b_n, b_k, b_n, 0, target + columns * item, to_k, item, whole, n - columns))
+    call(load_i64(table + 8 * COPY), block, 0, 0)
+    if rest != 0:
+        block = on_stack((table, b + whole * b_k, b_k, b_n, 0, target + whole * to_k, to_k, item, k - whole, n))
+        call(load_i64(table + 8 * COPY), block, 0, 0)
+
+
+@cfunc(_LOOP)
 def copy_elements(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     """Copy an (m x n) matrix of any strides and byte order to one of any strides."""
     w = words(arguments)
@@ -295,6 +330,17 @@ def copy_elements(arguments, _share, _thread):  # type: ignore[no-untyped-def]
                     copy_bytes(to, at, 8, swapped)
 
 
+@inner
+def _near_slab(table, a_row, a_k, k):  # type: ignore[no-untyped-def]
+    """K extent whose group of rows of A stays in the L1 cache: all of k for contiguous rows, less where an element takes more of
+    its cache line.  Never below the slab of ``reproducible=True``, which must not depend on strides."""
+    item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
+    if abs(a_k) == item:
+        return k
+    line = 64 if abs(a_row) == item else load_i64(table + 8 * t.PANEL_ROWS) * min(64, abs(a_k))
+    return max(36864 // max(line, item), (2048 if real == 4 else 2816) // item)
+
+
 @cfunc(_LOOP)
 def multiply_packed(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     """C = or += A times the first n columns (at least: whole panels are done) of a packed (k x width_packed) B."""
@@ -305,8 +351,14 @@ def multiply_packed(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     width = vecs * lanes
     n = min(width_packed, -(-n // width) * width)
     edge_vecs = -(-(n % width) // lanes)
-    b_k = width * item
-    by_rows(table, a, a_row, a_k, packed, b_k, k * b_k, edge_vecs * lanes * item, c, c_row, m, n, k, add)
+    b_k, edge_k = width * item, edge_vecs * lanes * item
+    slab = _near_slab(table, a_row, a_k, k)
+    for first in range(0, k, slab):
+        # a part of a panel's rows: the panels' distance stays that of all k rows
+        some = min(slab, k - first)
+        lying = (b_k, k * b_k, edge_k, first * (edge_k - b_k))
+        by_rows(table, a + first * a_k, a_row, a_k, packed + first * b_k, lying, c, c_row, m, n, some, add)
+        add = 1
 
 
 @cfunc(_LOOP)
@@ -320,12 +372,9 @@ def multiply_in_place(arguments, _share, _thread):  # type: ignore[no-untyped-de
     c, c_row, m, n, k, add = w[6], w[7], w[8], w[9], w[10], w[11]
     item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
     if k <= 32 and m > 64 and n > 4 * vecs * lanes:
-        by_rows(table, a, a_row, a_k, b, b_k, vecs * lanes * item, b_k, c, c_row, m, n, k, add)
+        by_rows(table, a, a_row, a_k, b, (b_k, vecs * lanes * item, b_k, vecs * 0), c, c_row, m, n, k, add)
     else:
         by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add)
 
 
-# The loops by the table word that holds their address.  Other jitted code calls them through it, arguments in a block of words:
-# a function numba inlines is optimised again in each of its callers, and a first call waits for that.
-IN_PLACE, PACKED, PACK, COPY = t.LOOPS, t.LOOPS + 1, t.LOOPS + 2, t.LOOPS + 3
-LOOPS = {IN_PLACE: multiply_in_place, PACKED: multiply_packed, PACK: pack_panels, COPY: copy_elements}
+LOOPS = {IN_PLACE: multiply_in_place, PACKED: multiply_packed, PACK: pack_panels, COPY: copy_elements, ROWS: lay_rows}

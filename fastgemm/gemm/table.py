@@ -23,11 +23,11 @@ from . import emit, emit_pack
 
 __all__ = ["ELEMENTS", "ISAS", "Element", "Isa", "KernelTable", "host_isa", "kernel_table", "usable_isas"]
 
-# Offsets in the vector.  SHARE and the four words from LOOPS on are the addresses of the loops of fastgemm.gemm.job and .multiply,
+# Offsets in the vector.  SHARE and the five words from LOOPS on are the addresses of the loops of fastgemm.gemm.job and .multiply,
 # filled in there.
 ITEM, LANES, PANEL_VECS, PANEL_ROWS, WIDE_VECS, WIDE_ROWS = range(6)
 COL_LANES, HAS_HALF, REAL, ZERO, SHARE, LOOPS = range(6, 12)
-PACK_ROWS = 16  # + vecs: the kernel that cuts rows into panels of `vecs` vectors
+PACK_ROWS = 20  # + vecs: the kernel that cuts rows into panels of `vecs` vectors
 PACK_SQUARE = 24  # the transposing kernel, 0 if there is none
 DOT = 32  # + log2 rows, rows in 1, 2, 4, 8: dot products (real types only, else 0)
 AXPY = 36  # + log2 rows
