@@ -8,8 +8,10 @@ The printed reason is that of the last comparison so decided, which a few compar
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import layout as L
-from .ladder_steps import NOTHING, memory_wait, note_idle, pair_mix, step_key, wake
+from .ladder_steps import NOTHING, memory_wait, missed_stages, note_idle, pair_mix, step_key, wake
 from .model import Flavor, Reason
 from .native import inner
 from .units import DEEP, mark_targets
@@ -18,38 +20,45 @@ __all__ = ["choose"]
 
 _WMMA, _TRANS, _VALUN, _DS = int(Flavor.WMMA), int(Flavor.TRANS), int(Flavor.VALUN), int(Flavor.DS)
 _MEMORY_GROUPS = 1 << L.G_DS | 1 << L.G_VMEM | 1 << L.G_DMA
+_MISSING_GROUPS = 1 << L.G_DS | 1 << L.G_SALU | 1 << L.G_SALU_FREE
 _FIRST, _SHARED = int(Reason.FIRST), int(Reason.EFFECTIVE_STALL)  # reasons from _SHARED on belong to the pick
+
+
+@inner
+def node_at(s, place):  # type: ignore[no-untyped-def]
+    """The node of the candidate at a place."""
+    return s.work[s.c[L.W_CANDIDATES] + place] & L.NODE_MASK
 
 
 @inner
 def gather(s):  # type: ignore[no-untyped-def]
     """List the candidates, Available before Pending, with their waits."""
-    c, work, live, node = s.c, s.work, s.live, s.node
-    place, cycle, list_at = 0, c[L.C_CYCLE], c[L.W_CANDIDATES]
+    c, work = s.c, s.work
+    cycle, listed, stalls = c[L.C_CYCLE], c[L.W_CANDIDATES], c[L.W_STALLS]
     carried = (s.model[L.M_STALLS] >> L.K_CARRIED) & 1
-    memory = (s.model[L.M_STALLS] >> L.K_RAW) & 3 != 0  # visible latencies or readers
+    memory = _MEMORY_GROUPS if (s.model[L.M_STALLS] >> L.K_RAW) & 3 != 0 else 0  # visible latencies or readers count
     for queue in range(2):
-        at = c[L.W_AVAILABLE + queue]
-        for i in range(c[L.C_AVAILABLE + queue]):
-            n = work[at + i]
-            row = n * L.LIVE
-            group = node[n * L.NODE + L.GROUP]
-            wait = max(c[L.C_STALL + group], live[row + L.READY] - cycle)
-            if memory and (_MEMORY_GROUPS >> group) & 1:
-                wait = memory_wait(s, n, wait)
+        at, count = c[L.W_AVAILABLE + queue], c[L.C_AVAILABLE + queue]
+        for i in range(count):
+            word = work[at + i]
+            group = (word >> L.GROUP_SHIFT) & 15
+            wait = max(c[L.C_STALL + group], (word >> L.READY_SHIFT) - cycle)
+            if (memory >> group) & 1:
+                wait = memory_wait(s, word & L.NODE_MASK, wait)
             if carried != 0:
-                wait = max(wait, node[n * L.NODE + L.CARRIED] - cycle)
-            work[list_at + place] = n
-            live[row + L.PLACE] = place
-            live[row + L.STALL] = wait
-            place += 1
-    c[L.C_CANDIDATES] = place
+                wait = max(wait, s.node[(word & L.NODE_MASK) * L.NODE + L.CARRIED] - cycle)
+            work[listed + i] = word
+            work[stalls + i] = wait
+        listed += count
+        stalls += count
+    c[L.C_CANDIDATES] = c[L.C_AVAILABLE] + c[L.C_PENDING]
 
 
 @inner
-def compare(s, first, a, b):  # type: ignore[no-untyped-def]
-    """Champion a against challenger b from a step on: +reason if b wins, -reason if a does, 0 if nothing decides."""
+def compare(s, first, i, j):  # type: ignore[no-untyped-def]
+    """The champion at place i against the challenger at j from a step on: +reason if j wins, -reason if i, 0 if undecided."""
     c, m = s.c, s.model
+    a, b = node_at(s, i), node_at(s, j)
     flavor_a, flavor_b = s.node[a * L.NODE + L.FLAVOR], s.node[b * L.NODE + L.FLAVOR]
     for k in range(first, m[L.M_STEPS]):
         step = m[L.M_LADDER + 2 * k]
@@ -60,7 +69,7 @@ def compare(s, first, a, b):  # type: ignore[no-untyped-def]
         if flavor_a != flavor_b and (step == L.S_LISTED or step == L.S_LISTED_WMMA or step == L.S_ENABLES_DS):
             continue
         c[L.C_DEEP] = 1 if flavor_a == _DS or flavor_b == _DS else 0
-        key_a, key_b = step_key(s, step, a), step_key(s, step, b)
+        key_a, key_b = step_key(s, step, i), step_key(s, step, j)
         if step == L.S_LOOP and (key_a == NOTHING or key_b == NOTHING):
             continue
         if key_a != key_b:
@@ -78,7 +87,7 @@ def _pairwise(s, step, source, count):  # type: ignore[no-untyped-def]
         if c[L.C_MIX] != 3:
             return False
         for i in range(count):
-            flavor = node[work[source + i] * L.NODE + L.FLAVOR]
+            flavor = node[node_at(s, work[source + i]) * L.NODE + L.FLAVOR]
             if flavor == _WMMA or flavor == _TRANS or flavor == _VALUN:
                 return True
         return False
@@ -88,17 +97,17 @@ def _pairwise(s, step, source, count):  # type: ignore[no-untyped-def]
             known += 1 if step_key(s, step, work[source + i]) != NOTHING else 0
         return known != 0 and known != count
     if step >= L.S_ENABLES_DS and step <= L.S_ENABLES_ALL:
-        flavor = node[work[source] * L.NODE + L.FLAVOR]
+        flavor = node[node_at(s, work[source]) * L.NODE + L.FLAVOR]
         c[L.C_DEEP] = 1 if flavor == _DS else 0
         for i in range(1, count):
-            if node[work[source + i] * L.NODE + L.FLAVOR] != flavor:
+            if node[node_at(s, work[source + i]) * L.NODE + L.FLAVOR] != flavor:
                 return True
     return False
 
 
 @inner
 def _duel(s, first, source, count):  # type: ignore[no-untyped-def]
-    """The last champion of survivors that meet in turn from a step on."""
+    """The last champion of survivors that meet in turn from a step on; survivors are places."""
     champion = s.work[source]
     for i in range(1, count):
         if compare(s, first, champion, s.work[source + i]) > 0:
@@ -107,35 +116,57 @@ def _duel(s, first, source, count):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _sieve_column(s, source, count, target, column):  # type: ignore[no-untyped-def]
-    """Keep the candidates with the smallest value in a column of their dynamic rows."""
-    work, live = s.work, s.live
+def _add_missed(s, limit):  # type: ignore[no-untyped-def]
+    """Waits plus the window stages a node would waste, which only DS nodes and scalar copies do."""
+    c, work = s.c, s.work
+    for i in range(limit):
+        word, wait = work[c[L.W_CANDIDATES] + i], work[c[L.W_STALLS] + i]
+        if (_MISSING_GROUPS >> ((word >> L.GROUP_SHIFT) & 15)) & 1:
+            wait += missed_stages(s, word & L.NODE_MASK)
+        work[c[L.W_COSTS] + i] = wait
+
+
+@inner
+def _cheapest(s, limit, costs, members):  # type: ignore[no-untyped-def]
+    """List the places of the candidates with the smallest cost; returns their number."""
+    work = s.work
     smallest = NOTHING
-    kept = 0
+    for i in range(limit):
+        smallest = min(smallest, work[costs + i])
+    count = 0
+    for i in range(limit):
+        if work[costs + i] == smallest:
+            work[members + count] = i
+            count += 1
+    return count
+
+
+@inner
+def _first_node(s, source, count):  # type: ignore[no-untyped-def]
+    """Place of the smallest node; the list stays as it is, these are the candidates nothing else tells apart."""
+    c, work, listed = s.c, s.work, s.c[L.W_CANDIDATES]
+    c[L.C_TIED_AT], c[L.C_TIED] = source, count
+    first, place = NOTHING, 0
     for i in range(count):
-        n = work[source + i]
-        key = live[n * L.LIVE + column]
-        if key <= smallest:
-            kept = kept if key == smallest else 0
-            smallest = key
-            work[target + kept] = n
-            kept += 1
-    return kept
+        n = work[listed + work[source + i]] & L.NODE_MASK
+        if n < first:
+            first, place = n, work[source + i]
+    return place
 
 
 @inner
 def _sieve_rank(s, source, count, target):  # type: ignore[no-untyped-def]
     """Keep the candidates of the unit that comes first in the sort."""
-    work, node, unit = s.work, s.node, s.unit
+    work, unit, listed = s.work, s.unit, s.c[L.W_CANDIDATES]
     smallest = NOTHING
     kept = 0
     for i in range(count):
-        n = work[source + i]
-        key = unit[node[n * L.NODE + L.FLAVOR] * L.UNIT + L.U_RANK]
+        place = work[source + i]
+        key = unit[((work[listed + place] >> L.FLAVOR_SHIFT) & 15) * L.UNIT + L.U_RANK]
         if key <= smallest:
             kept = kept if key == smallest else 0
             smallest = key
-            work[target + kept] = n
+            work[target + kept] = place
             kept += 1
     return kept
 
@@ -143,16 +174,19 @@ def _sieve_rank(s, source, count, target):  # type: ignore[no-untyped-def]
 @inner
 def _sieve_listed(s, source, count, target):  # type: ignore[no-untyped-def]
     """Keep the first node of the priority list; all of them if none is in it. They are of one unit."""
-    work, node = s.work, s.node
-    depth = s.unit[node[work[source] * L.NODE + L.FLAVOR] * L.UNIT + L.U_DEPTH]
+    work, node, listed = s.work, s.node, s.c[L.W_CANDIDATES]
+    depth = s.unit[((work[listed + work[source]] >> L.FLAVOR_SHIFT) & 15) * L.UNIT + L.U_DEPTH]
     first = NOTHING
+    kept = 0
     for i in range(count):
-        n = work[source + i]
-        if node[n * L.NODE + L.DEPTH] == depth:
-            first = min(first, n)
+        place = work[source + i]
+        n = work[listed + place] & L.NODE_MASK
+        if n < first and node[n * L.NODE + L.DEPTH] == depth:
+            first = n
+            kept = place
     if first == NOTHING:
         return count
-    work[target] = first
+    work[target] = kept
     return 1
 
 
@@ -163,13 +197,13 @@ def _sieve(s, step, source, count, target):  # type: ignore[no-untyped-def]
     smallest = NOTHING + 1
     kept = 0
     for i in range(count):
-        n = work[source + i]
-        key = step_key(s, step, n)
+        place = work[source + i]
+        key = step_key(s, step, place)
         if key < smallest:
             smallest = key
             kept = 0
         if key == smallest:
-            work[target + kept] = n
+            work[target + kept] = place
             kept += 1
     return kept
 
@@ -183,10 +217,11 @@ def _sieve_enabling(s, step, source, count, target):  # type: ignore[no-untyped-
     c, work, live, node = s.c, s.work, s.live, s.node
     if c[L.C_MARKED] == 0:
         mark_targets(s)
-    deep = node[work[source] * L.NODE + L.FLAVOR] == _DS
+    listed = c[L.W_CANDIDATES]
+    deep = (work[listed + work[source]] >> L.FLAVOR_SHIFT) & 15 == _DS
     some = 0
     for i in range(count):
-        some |= live[work[source + i] * L.LIVE + L.MARK]
+        some |= live[(work[listed + work[source + i]] & L.NODE_MASK) * L.LIVE + L.MARK]
     if some == 0:
         return count
     for i in range(c[L.C_UNITS]):
@@ -197,16 +232,18 @@ def _sieve_enabling(s, step, source, count, target):  # type: ignore[no-untyped-
             continue
         kept = some = 0
         for k in range(count):
-            n = work[source + k]
-            if (live[n * L.LIVE + L.MARK] >> bit) & 1:
-                some |= live[n * L.LIVE + L.MARK]
-                work[target + kept] = n
+            place = work[source + k]
+            marks = live[(work[listed + place] & L.NODE_MASK) * L.LIVE + L.MARK]
+            if (marks >> bit) & 1:
+                some |= marks
+                work[target + kept] = place
                 kept += 1
         source, count = target, kept
         if step != L.S_ENABLES_ALL:
             tallest = 0
             for k in range(1, count):
-                if node[work[target + k] * L.NODE + L.HEIGHT] > node[work[target + tallest] * L.NODE + L.HEIGHT]:
+                a, b = node_at(s, work[target + tallest]), node_at(s, work[target + k])
+                if node[b * L.NODE + L.HEIGHT] > node[a * L.NODE + L.HEIGHT]:
                     tallest = k
             work[target] = work[target + tallest]
             return 1  # equals keep the champion, and no later step is asked
@@ -218,11 +255,9 @@ def _sieve_enabling(s, step, source, count, target):  # type: ignore[no-untyped-
 @inner
 def _narrow(s, step, source, count, target):  # type: ignore[no-untyped-def]
     """One step of the sieve; returns how many survive in `target`, or `count` if all survive where they are."""
-    if step == L.S_STALL or (step == L.S_COST and s.c[L.C_WINDOW] < 0):
-        return _sieve_column(s, source, count, target, L.STALL)
     if step == L.S_RANK:
         return _sieve_rank(s, source, count, target)
-    flavor = s.node[s.work[source] * L.NODE + L.FLAVOR]
+    flavor = (s.work[s.c[L.W_CANDIDATES] + s.work[source]] >> L.FLAVOR_SHIFT) & 15
     if step == L.S_LISTED or step == L.S_LISTED_WMMA:
         return _sieve_listed(s, source, count, target) if step == L.S_LISTED or flavor == _WMMA else count
     if step >= L.S_ENABLES_DS and step <= L.S_ENABLES_ALL:
@@ -231,16 +266,42 @@ def _narrow(s, step, source, count, target):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _start(s, limit):  # type: ignore[no-untyped-def]
+    """Everybody is in the class."""
+    for i in range(limit):
+        s.work[s.c[L.W_CLASS] + i] = i
+
+
+@inner
+def _begin(s, step, limit, target):  # type: ignore[no-untyped-def]
+    """Make the list of places, after the step of the waits if that is the first one; returns its length."""
+    c = s.c
+    if step == L.S_STALL or (step == L.S_COST and c[L.C_WINDOW] < 0):
+        return _cheapest(s, limit, c[L.W_STALLS], target)
+    if step == L.S_COST:
+        _add_missed(s, limit)
+        return _cheapest(s, limit, c[L.W_COSTS], target)
+    for i in range(limit):
+        s.work[target + i] = i
+    return limit
+
+
+@inner
 def best(s, limit):  # type: ignore[no-untyped-def]
-    """The last champion of the first `limit` candidates; leaves the survivors of the candidates' own steps as the class."""
+    """Place of the last champion of the first `limit` candidates.
+
+    Leaves the survivors of the candidates' own steps as the class, in `C_DECIDED` the last step that removed somebody, and as
+    `C_TIED` the candidates only their order told apart.
+    """
     c, m = s.c, s.model
-    source, count = c[L.W_CANDIDATES], limit
+    source, count = c[L.W_CLASS], 0  # 0: no list yet
     own = m[L.M_OWN_STEPS]
-    c[L.C_DECIDED] = -1
+    c[L.C_DECIDED], c[L.C_TIED], c[L.C_CLASS] = -1, 0, 0
     uniform = False  # are the survivors of one unit?
     for k in range(m[L.M_STEPS]):
+        target = c[L.W_CLASS] if k < own else c[L.W_ALIVE]
         if k == own:
-            c[L.C_CLASS_AT], c[L.C_CLASS] = source, count
+            c[L.C_WHOLE], c[L.C_CLASS] = (1, limit) if count == 0 else (0, count)
         if count == 1:
             if k < own:
                 continue
@@ -248,13 +309,20 @@ def best(s, limit):  # type: ignore[no-untyped-def]
         step = m[L.M_LADDER + 2 * k]
         if not wake(s, step):
             continue
+        if count == 0:
+            source, count = target, _begin(s, step, limit, target)
+            if step == L.S_STALL or step == L.S_COST:
+                c[L.C_DECIDED] = k if count < limit else -1
+                continue
         if step == L.S_MIX_SCORE or step == L.S_LOOP or (step >= L.S_ENABLES_DS and not uniform):
             if _pairwise(s, step, source, count):
                 c[L.C_DECIDED] = -1
                 return _duel(s, k, source, count)
         if step >= L.S_MIX_SCORE and step <= L.S_MIX_MATCH and c[L.C_MIX] == 3:
             continue
-        target = c[L.W_CLASS] if k < own else c[L.W_ALIVE]
+        if step == L.S_ORDER:
+            c[L.C_DECIDED] = k
+            return _first_node(s, source, count)
         kept = _narrow(s, step, source, count, target)
         if kept < count:
             source, count = target, kept
@@ -273,21 +341,20 @@ def log_queues(s):  # type: ignore[no-untyped-def]
         s.log[at], s.log[at + 1], s.log[at + 2] = -1, c[L.C_PICKS], c[L.C_CYCLE]
         s.log[at + 3], s.log[at + 4] = c[L.C_AVAILABLE], c[L.C_PENDING]
         for i in range(c[L.C_CANDIDATES]):
-            s.log[at + 5 + i] = s.work[c[L.W_CANDIDATES] + i]
+            s.log[at + 5 + i] = node_at(s, i)
 
 
 @inner
 def in_turn(s):  # type: ignore[no-untyped-def]
     """All candidates in turn, as the compiler does it: the winner; the reason goes to the scalars, comparisons to the log."""
     c = s.c
-    champion = s.work[c[L.W_CANDIDATES]]
+    champion = 0
     own, shared = _FIRST, 0
-    for i in range(1, c[L.C_CANDIDATES]):
-        challenger = s.work[c[L.W_CANDIDATES] + i]
+    for challenger in range(1, c[L.C_CANDIDATES]):
         decided = compare(s, 0, champion, challenger)
         if c[L.C_LOGGING] == 2:
             at = c[L.C_LOGGED]
-            s.log[at], s.log[at + 1], s.log[at + 2] = champion, challenger, decided
+            s.log[at], s.log[at + 1], s.log[at + 2] = node_at(s, champion), node_at(s, challenger), decided
         c[L.C_LOGGED] += 3
         reason = abs(decided)
         if reason >= _SHARED:
@@ -297,29 +364,43 @@ def in_turn(s):  # type: ignore[no-untyped-def]
         elif decided < 0 and reason < own:
             own = reason
     c[L.C_REASON] = shared if shared != 0 else own
-    return champion
+    return np.int64(champion)
+
+
+@inner
+def _member(s, i):  # type: ignore[no-untyped-def]
+    """Place of the i-th candidate of the class."""
+    return i if s.c[L.C_WHOLE] != 0 else s.work[s.c[L.W_CLASS] + i]
 
 
 @inner
 def find_reason(s, winner):  # type: ignore[no-untyped-def]
-    """The reason of the last comparison whose reason belongs to the pick; 0 if there is none."""
+    """The reason of the last comparison whose reason belongs to the pick; 0 if there is none.
+
+    Going back from the last candidate: members of the class meet the champion of their time, and those tied with it lose by
+    their order, a reason of their own.
+    """
     c, m = s.c, s.model
     champion = winner
-    if c[L.C_DECIDED] >= m[L.M_OWN_STEPS] and s.work[c[L.C_CLASS_AT] + c[L.C_CLASS] - 1] == winner:
+    if c[L.C_CLASS] > 0 and c[L.C_DECIDED] >= m[L.M_OWN_STEPS] and _member(s, c[L.C_CLASS] - 1) == winner:
         reason = m[L.M_LADDER + 2 * c[L.C_DECIDED] + 1]  # it came last and beat the best of the others there
         if reason >= _SHARED:
             return reason
     while True:
-        place = s.live[champion * L.LIVE + L.PLACE]
-        i = c[L.C_CLASS] - 1
-        while i >= 0 and s.live[s.work[c[L.C_CLASS_AT] + i] * L.LIVE + L.PLACE] > place:
-            reason = abs(compare(s, m[L.M_OWN_STEPS], champion, s.work[c[L.C_CLASS_AT] + i]))
-            if reason >= _SHARED:
-                return reason
+        i, tied = c[L.C_CLASS] - 1, c[L.C_TIED] - 1
+        while i >= 0 and _member(s, i) > champion:
+            if tied >= 0 and s.work[c[L.C_TIED_AT] + tied] == _member(s, i):
+                tied -= 1
+            else:
+                reason = abs(compare(s, m[L.M_OWN_STEPS], champion, _member(s, i)))
+                if reason >= _SHARED:
+                    return reason
             i -= 1
-        if place == 0:
+        if c[L.C_TIED] > 0 and c[L.C_TIED] == c[L.C_CLASS]:
+            champion = _member(s, 0)  # the whole class is tied, nothing was decided among its members
+        if champion == 0:
             return 0
-        before = best(s, place)
+        before = best(s, champion)
         reason = abs(compare(s, 0, before, champion))
         if reason >= _SHARED:
             return reason
@@ -328,7 +409,7 @@ def find_reason(s, winner):  # type: ignore[no-untyped-def]
 
 @inner
 def choose(s):  # type: ignore[no-untyped-def]
-    """The node to schedule; the printed reason goes to the scalars."""
+    """Place of the candidate to schedule; the printed reason goes to the scalars."""
     c = s.c
     gather(s)
     note_idle(s)
@@ -336,7 +417,7 @@ def choose(s):  # type: ignore[no-untyped-def]
     if c[L.C_LOGGING] != 0:
         log_queues(s)
     if c[L.C_AVAILABLE] == 1 and c[L.C_PENDING] == 0:
-        return s.work[c[L.W_CANDIDATES]]
+        return 0
     if c[L.C_LOGGING] != 0:
         return in_turn(s)
     winner = best(s, c[L.C_CANDIDATES])

@@ -7,7 +7,7 @@ import numpy as np
 from ..jit import njit
 from ..vectors import pointer
 from . import layout as L
-from .choosing import choose
+from .choosing import choose, node_at
 from .hazards import advance, issue, refresh_waits, release, release_pending, settle, take
 from .ladder_steps import stall_kind
 from .model import Flavor
@@ -47,7 +47,7 @@ def lay_work(c, header, limit):  # type: ignore[no-untyped-def]
     at += header[L.H_SLICES]
     c[L.W_REGISTERS] = at
     at += 3 * header[L.H_REGISTERS]
-    for section in (L.W_SEARCH, L.W_CANDIDATES, L.W_CLASS, L.W_ALIVE):
+    for section in (L.W_SEARCH, L.W_CANDIDATES, L.W_STALLS, L.W_COSTS, L.W_CLASS, L.W_ALIVE):
         c[section] = at
         at += nodes + 1
     c[L.W_LOOK] = at
@@ -70,7 +70,7 @@ def set_up(s, header):  # type: ignore[no-untyped-def]
         c[i] = 0
     for i in range(L.C_WAIT, L.C_FILL):
         c[i] = 0
-    c[L.C_LOGGING], c[L.C_BIASED] = logging, header[L.H_BIASED]
+    c[L.C_LOGGING] = logging
     c[L.C_VGPR_LIMIT], c[L.C_SGPR_LIMIT] = header[L.H_VGPR_LIMIT], header[L.H_SGPR_LIMIT]
     c[L.C_WINDOW] = c[L.C_CLUSTER] = -1
     c[L.C_STALE], c[L.C_NODES] = 0, nodes
@@ -125,10 +125,10 @@ def prepare_pick(s):  # type: ignore[no-untyped-def]
 
 
 @inner
-def remove(s, n):  # type: ignore[no-untyped-def]
+def remove(s, place):  # type: ignore[no-untyped-def]
     """Take the pick out of its queue; a pending one first waits until it may issue."""
     c = s.c
-    place = s.live[n * L.LIVE + L.PLACE]
+    n = node_at(s, place)
     if place < c[L.C_AVAILABLE]:
         take(s, place, 0)
         return
@@ -141,7 +141,7 @@ def remove(s, n):  # type: ignore[no-untyped-def]
     release_pending(s)
     for queue in range(2):
         for i in range(c[L.C_AVAILABLE + queue]):
-            if s.work[c[L.W_AVAILABLE + queue] + i] == n:
+            if s.work[c[L.W_AVAILABLE + queue] + i] & L.NODE_MASK == n:
                 take(s, i, queue)
                 return
 
@@ -197,6 +197,7 @@ def commit(s, n):  # type: ignore[no-untyped-def]
     c, node, live = s.c, s.node, s.live
     row = n * L.NODE
     live[n * L.LIVE + L.OPEN] = -1
+    c[L.C_BIASED] -= node[row + L.BIAS] & 1
     counted = count_issue(s, n)
     if s.model[L.M_EXPOSURE] != 0:
         note_commit(s, n)
@@ -249,9 +250,10 @@ def schedule_region(s, header, out):  # type: ignore[no-untyped-def]
         settle(s)
         prepare_pick(s)
         row[L.O_AVAILABLE], row[L.O_PENDING] = c[L.C_AVAILABLE], c[L.C_PENDING]
-        n = choose(s)
-        row[L.O_STALL], row[L.O_WAIT] = stall_kind(s, n), s.live[n * L.LIVE + L.STALL]
-        remove(s, n)
+        place = choose(s)
+        n, wait = node_at(s, place), s.work[c[L.W_STALLS] + place]
+        row[L.O_STALL], row[L.O_WAIT] = stall_kind(s, n, wait), wait
+        remove(s, place)
         row[L.O_CYCLE] = c[L.C_CYCLE]
         commit(s, n)
         write_pick(s, n, row)

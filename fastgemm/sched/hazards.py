@@ -129,21 +129,21 @@ def note_visible_latency(s, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def push(s, n, pending):  # type: ignore[no-untyped-def]
-    """Append a node to Available (0) or Pending (1)."""
+def push(s, word, pending):  # type: ignore[no-untyped-def]
+    """Append an entry to Available (0) or Pending (1)."""
     c = s.c
-    s.work[c[L.W_AVAILABLE + pending] + c[L.C_AVAILABLE + pending]] = n
+    s.work[c[L.W_AVAILABLE + pending] + c[L.C_AVAILABLE + pending]] = word
     c[L.C_AVAILABLE + pending] += 1
-    c[L.C_IN_AVAILABLE + pending * L.GROUPS + s.node[n * L.NODE + L.GROUP]] += 1
+    c[L.C_IN_AVAILABLE + pending * L.GROUPS + ((word >> L.GROUP_SHIFT) & 15)] += 1
 
 
 @inner
 def take(s, place, pending):  # type: ignore[no-untyped-def]
-    """Remove the node at a place of Available (0) or Pending (1)."""
+    """Remove the entry at a place of Available (0) or Pending (1)."""
     c = s.c
     at = c[L.W_AVAILABLE + pending]
     c[L.C_AVAILABLE + pending] -= 1
-    c[L.C_IN_AVAILABLE + pending * L.GROUPS + s.node[s.work[at + place] * L.NODE + L.GROUP]] -= 1
+    c[L.C_IN_AVAILABLE + pending * L.GROUPS + ((s.work[at + place] >> L.GROUP_SHIFT) & 15)] -= 1
     s.work[at + place] = s.work[at + c[L.C_AVAILABLE + pending]]
 
 
@@ -156,10 +156,13 @@ def release(s, n):  # type: ignore[no-untyped-def]
     base = flavor * L.UNIT
     s.unit[base + L.U_READY] += 1
     s.unit[base + L.U_READY_CYCLES] += s.node[row + L.UNIT_CYCLES]
+    c[L.C_BIASED] += s.node[row + L.BIAS] & 1
     if flavor == _DS or flavor == _VMEM or flavor == _DMA:
         note_visible_latency(s, n)
     full = c[L.C_AVAILABLE] >= s.model[L.M_AVAILABLE_LIMIT]
-    push(s, n, 1 if full or (c[L.C_BLOCKED] >> s.node[row + L.GROUP]) & 1 else 0)
+    group = s.node[row + L.GROUP]
+    word = n | flavor << L.FLAVOR_SHIFT | group << L.GROUP_SHIFT | s.live[n * L.LIVE + L.READY] << L.READY_SHIFT
+    push(s, word, 1 if full or (c[L.C_BLOCKED] >> group) & 1 else 0)
 
 
 @inner
@@ -174,13 +177,13 @@ def walk(s, pending):  # type: ignore[no-untyped-def]
         return
     i = 0
     while i < c[L.C_AVAILABLE + pending]:
-        n = work[c[L.W_AVAILABLE + pending] + i]
-        if (wrong >> s.node[n * L.NODE + L.GROUP]) & 1 == 0:
+        word = work[c[L.W_AVAILABLE + pending] + i]
+        if (wrong >> ((word >> L.GROUP_SHIFT) & 15)) & 1 == 0:
             i += 1
         elif pending != 0 and c[L.C_AVAILABLE] >= s.model[L.M_AVAILABLE_LIMIT]:
             return
         else:
-            push(s, n, 1 - pending)
+            push(s, word, 1 - pending)
             take(s, i, pending)
 
 

@@ -44,10 +44,10 @@ def memory_wait(s, n, wait):  # type: ignore[no-untyped-def]
 
 
 @inner
-def stall_kind(s, n):  # type: ignore[no-untyped-def]
+def stall_kind(s, n, wait):  # type: ignore[no-untyped-def]
     """What a picked node waits for longest."""
     c = s.c
-    wait, group, cycle = s.live[n * L.LIVE + L.STALL], s.node[n * L.NODE + L.GROUP], c[L.C_CYCLE]
+    group, cycle = s.node[n * L.NODE + L.GROUP], c[L.C_CYCLE]
     if wait == 0:
         return L.K_NONE
     if s.live[n * L.LIVE + L.READY] - cycle == wait:
@@ -86,13 +86,13 @@ def missed_stages(s, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def slot_key(s, n):  # type: ignore[no-untyped-def]
+def slot_key(s, n, wait):  # type: ignore[no-untyped-def]
     """0 where the stage the node would land on prefers its flavor, 1 where it is neutral, 2 where it avoids it."""
     window = s.c[L.C_WINDOW]
     if window < 0:
         return 1
     base = L.M_WINDOWS + window * L.WINDOW_WORDS
-    stage = s.c[L.C_STAGE] + s.live[n * L.LIVE + L.STALL]
+    stage = s.c[L.C_STAGE] + wait
     if stage >= s.model[base]:
         return 1
     flavor = s.node[n * L.NODE + L.FLAVOR]
@@ -145,7 +145,7 @@ def search_near(s, flavor):  # type: ignore[no-untyped-def]
     tail = 0
     for queue in range(2):
         for i in range(c[L.C_AVAILABLE + queue]):
-            n = work[c[L.W_AVAILABLE + queue] + i]
+            n = work[c[L.W_AVAILABLE + queue] + i] & L.NODE_MASK
             live[n * L.LIVE + L.STAMP] = stamp
             work[at + tail] = n
             tail += 1
@@ -288,13 +288,15 @@ def wake(s, step):  # type: ignore[no-untyped-def]
 
 
 @inner
-def step_key(s, step, n):  # type: ignore[no-untyped-def]
-    """The key of a candidate in a step that is not idle."""
-    row, live = n * L.NODE, n * L.LIVE
+def step_key(s, step, place):  # type: ignore[no-untyped-def]
+    """The key of the candidate at a place, in a step that is not idle."""
+    n = s.work[s.c[L.W_CANDIDATES] + place] & L.NODE_MASK
+    wait = s.work[s.c[L.W_STALLS] + place]
+    row = n * L.NODE
     if step == L.S_COST:
-        return s.live[live + L.STALL] + missed_stages(s, n)
+        return wait + missed_stages(s, n)
     if step == L.S_STALL:
-        return s.live[live + L.STALL]
+        return wait
     flavor = s.node[row + L.FLAVOR]
     if step == L.S_RANK:
         return s.unit[flavor * L.UNIT + L.U_RANK]
@@ -317,17 +319,17 @@ def step_key(s, step, n):  # type: ignore[no-untyped-def]
     if step == L.S_MISSED:
         return missed_stages(s, n)
     if step == L.S_PIPELINE:
-        return 0 if (flavor == _DMA or flavor == _FENCE) and s.live[live + L.STALL] == 0 else 1
+        return 0 if (flavor == _DMA or flavor == _FENCE) and wait == 0 else 1
     if step == L.S_PIPELINE_ANY:
         return 0 if flavor == _DMA or flavor == _FENCE else 1
     if step == L.S_SLOT:
-        return slot_key(s, n)
+        return slot_key(s, n, wait)
     if step == L.S_LOOP:
         return loop_key(s, n)
     if step == L.S_CLUSTER:
         return 0 if s.c[L.C_CLUSTER] == n else 1
     if step == L.S_WEAK:
-        return s.live[live + L.SOFT]
+        return s.live[n * L.LIVE + L.SOFT]
     if step == L.S_ORDER:
         return n
     return NOTHING

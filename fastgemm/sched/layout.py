@@ -77,18 +77,22 @@ GROUPS = 16
 ) = range(GROUPS)
 
 # one instruction, dynamic -----------------------------------------------------------------------------------------------
-LIVE = 12
+LIVE = 9
 READY = 0
 OPEN = 1  # unscheduled predecessors; -1 once scheduled
 MARK = 2  # bit f: reaches unit f's target; bit 11: the deep matrix target
 LOOK = 3  # bit i: reaches the i-th look-ahead node (two banks of 8)
-STALL = 4  # cycles it would wait if it were picked now
-RAW = 5  # visible-latency bound that is settled
-RAW_OPEN = 6  # latest vector predecessor without a later matrix op, -1: none
-RAW_SEEN = 7  # matrix ops issued when RAW_OPEN was taken
-STAMP = 8
-SOFT = 9  # unscheduled weak predecessors
-PLACE = 10  # position among the candidates of this pick
+RAW = 4  # visible-latency bound that is settled
+RAW_OPEN = 5  # latest vector predecessor without a later matrix op, -1: none
+RAW_SEEN = 6  # matrix ops issued when RAW_OPEN was taken
+STAMP = 7
+SOFT = 8  # unscheduled weak predecessors
+
+# one queue entry: what a pick asks of every candidate, in one word; a ready cycle is final once the node is queued
+NODE_MASK = (1 << 24) - 1
+FLAVOR_SHIFT = 24  # 4 bits
+GROUP_SHIFT = 28  # 4 bits
+READY_SHIFT = 32
 
 # one hardware unit ------------------------------------------------------------------------------------------------------
 FLAVORS = 11
@@ -160,7 +164,7 @@ C_DEEP = 39  # the deep matrix target counts in this comparison
 C_CLASS = 40  # candidates that survive the steps whose reason belongs to the candidate
 C_CANDIDATES = 41
 C_UNITS = 42  # units with members
-C_BIASED = 43  # some node has a physical-register bias
+C_BIASED = 43  # ready nodes with a physical-register bias
 # positions of sections in the work vector
 W_AVAILABLE = 44
 W_PENDING = 45
@@ -181,6 +185,8 @@ W_VALUES = 59  # position of the values in the packed DAG
 W_SLICE_FLAGS = 60
 W_SOFT = 61
 W_CANDIDATES = 62
+W_STALLS = 63
+W_COSTS = 198
 # the two windows
 C_CURRENT = 64
 C_NEXT = 72
@@ -201,9 +207,11 @@ C_KEYS = 168  # two sort keys per unit
 C_VGPR_LIMIT = 190
 C_SGPR_LIMIT = 191
 C_LIMIT = 192  # of the registers the gate looks at
-C_CLASS_AT = 193  # where the class of C_CLASS lies
+C_WHOLE = 193  # all candidates looked at are in the class, which is not listed
 C_DECIDED = 194  # the last step that removed candidates, -1: none or a duel
 C_IDLE = 195  # steps that can tell no candidates apart in this pick, as a mask
+C_TIED = 196  # candidates only the node order told apart, and where they lie
+C_TIED_AT = 197
 SCALARS = 200
 
 # the model: switches of a profile, numbers of a machine, tables ---------------------------------------------------------

@@ -57,7 +57,9 @@ _INT64 = ("operand_lanes", "live_in_lanes", "live_out_lanes")
 _TABLE = {name: i for i, name in enumerate((*_INT8, *_INT16, *_INT32, *_INT64))}
 (_T_FLAVOR, _T_UOPS, _T_EDGE_KIND, _T_OPERAND_KIND, _T_VECTOR, _T_WINDOW, _T_REPEAT, _T_COPY) = range(8)
 (_T_UNIT, _T_MATRIX, _T_FLAGS, _T_CARRIED, _T_DEPTH, _T_HEIGHT, _T_EDGE_START, _T_TARGET) = range(8, 16)
-(_T_EDGE_LATENCY, _T_OPERAND_START, _T_OPERAND_REGISTER, _T_IN, _T_OUT, _T_LANES, _T_IN_LANES, _T_OUT_LANES) = range(16, 24)
+(_T_EDGE_LATENCY, _T_OPERAND_START, _T_OPERAND_REGISTER, _T_IN, _T_OUT, _T_LANES, _T_IN_LANES, _T_OUT_LANES) = range(
+    16, 24
+)
 
 
 @inner
@@ -350,7 +352,11 @@ def _pack(table, sizes, groups):  # type: ignore[no-untyped-def]
     at += found * L.VALUE
     packed[L.H_SLICE_AT] = at
     for i in range(count):  # loop-carried: read before its last load, and not after it
-        first, final, load = slices[i * _SLICE + _FIRST_USE], slices[i * _SLICE + _LAST_USE], slices[i * _SLICE + _LAST_LOAD]
+        first, final, load = (
+            slices[i * _SLICE + _FIRST_USE],
+            slices[i * _SLICE + _LAST_USE],
+            slices[i * _SLICE + _LAST_LOAD],
+        )
         rows[at + i] = 1 if first >= 0 and load >= 0 and final <= load and first < load else 0
     at += count
     if soft > 0:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..jit import njit
 from ..vectors import pointer
 from . import layout as L
-from .choosing import choose
+from .choosing import choose, node_at
 from .corpus import Region
 from .engine import commit, lay_work, prepare_pick, remove, set_up, work_size, write_pick
 from .hazards import settle
@@ -36,7 +36,7 @@ def _same_queues(s, start, nodes, at):  # type: ignore[no-untyped-def]
         if start[at + queue + 1] - first != c[L.C_AVAILABLE + queue]:
             return 0
         for i in range(c[L.C_AVAILABLE + queue]):
-            if s.work[c[L.W_AVAILABLE + queue] + i] != nodes[first + i]:
+            if s.work[c[L.W_AVAILABLE + queue] + i] & L.NODE_MASK != nodes[first + i]:
                 return 0
     return 1
 
@@ -56,11 +56,14 @@ def _follow(addresses, forced, start, nodes, model, work, out):  # type: ignore[
         settle(s)
         prepare_pick(s)
         same = _same_queues(s, pointer(start), pointer(nodes), np.int64(2 * pick))
-        ours = choose(s)
-        n = np.int64(forced[pick])
-        if s.live[n * L.LIVE + L.OPEN] != 0:
+        ours = node_at(s, choose(s))
+        n = forced[pick]
+        place = 0
+        while place < c[L.C_CANDIDATES] and node_at(s, place) != n:
+            place += 1
+        if place == c[L.C_CANDIDATES]:
             return pick
-        remove(s, n)
+        remove(s, place)
         row[L.O_CYCLE] = c[L.C_CYCLE]
         commit(s, n)
         write_pick(s, n, row)
