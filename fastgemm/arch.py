@@ -88,7 +88,7 @@ class Arch:
     l0c: int
     llc_bytes: int
     cores: int
-    tiles: Mapping[str, Tile] = field(default_factory=dict)
+    tiles: Mapping[str, Tile] = field(default_factory=dict, hash=False)  # compared, but a mapping has no hash
     events: int | None = None  # event ids of a queue pair; the slots of A and B share them
     align: int = 1  # bytes every tile extent must be a multiple of
     host: bool = False  # A may be read in place

@@ -146,7 +146,7 @@ def _read_once(key: tuple[Any, ...]) -> Request:
 def _read_options(function: str, keywords: Mapping[str, Any]) -> Options:
     arch = keywords.get("arch", "host")
     if arch != "host":
-        arch = import_module(".arch", __package__).arch(arch)
+        import_module(".arch", __package__).arch(arch)  # raises for what is none; a name stays a name, which pickles
     reproducible = keywords.get("reproducible", False)
     if not isinstance(reproducible, bool | np.bool_):
         raise TypeError(f"{function}: reproducible must be True or False, not {reproducible!r}")
@@ -186,7 +186,10 @@ def _policy(function: str, value: Any) -> Any:
 def _swizzle(function: str, value: Any) -> Any:
     if isinstance(value, str) and value == "auto":
         return value
-    if not isinstance(value, import_module(".swizzle", __package__).Swizzle):
+    swizzles = import_module(".swizzle", __package__)
+    if isinstance(value, swizzles.DynamicIdentitySwizzle):  # a call and a plan take its parameters as they are now
+        return swizzles.IdentitySwizzle(value.offset, value.direction)
+    if not isinstance(value, swizzles.Swizzle):
         kind = ValueError if isinstance(value, str) else TypeError
         raise kind(
             f'{function}: swizzle must be "auto" or a block scheduler such as fastgemm.IdentitySwizzle(3, 0), not {value!r}'

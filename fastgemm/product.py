@@ -15,7 +15,7 @@ import numpy as np
 from . import operands
 from .dtypes import ENGINE, Loop, resolve
 from .operands import Problem
-from .options import Options, Request
+from .options import DEFAULTS, Options, Request
 
 __all__ = ["Prepared", "multiply", "prepare"]
 
@@ -74,7 +74,12 @@ def _write(call: Prepared, out: Array, options: Options) -> None:
     # An out of the accumulator's dtype does not keep the accumulator: like numpy's, it gets the product's dtype, cast.
     direct = out.dtype == compute == call.loop.result and out.dtype.isnative
     if direct and call.out is not None:
-        direct = not (operands.overlap(out, a) or operands.overlap(out, b) or operands.overlaps_itself(out))
+        direct = not (
+            operands.overlap(out, a)
+            or operands.overlap(out, b)
+            or operands.overlaps_itself(out)
+            or _summed_in_place(options, out, problem)
+        )
     target = out if direct else np.empty(problem.shape, compute)
     _run(
         operands.batched(a, problem.batch, problem.vector_a, row=True),
@@ -84,6 +89,14 @@ def _write(call: Prepared, out: Array, options: Options) -> None:
     )
     if not direct:
         _round(target, call.loop.result, out)
+
+
+def _summed_in_place(options: Options, out: Array, problem: Problem) -> bool:
+    """Whether the policy adds K slabs up in C, several blocks to a core, and `out` has no contiguous rows to do that in."""
+    own = options.policy == "auto" or type(options.policy).__name__ == "HostPanels"
+    if options is DEFAULTS or not own:
+        return False
+    return not problem.vector_b and out.strides[-1] != out.itemsize and problem.n > 1
 
 
 @cache

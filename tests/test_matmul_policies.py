@@ -166,6 +166,13 @@ def test_a_failing_callback_surfaces_and_leaves_the_pool_usable():
         same(fg.matmul(a, b, policy=fg.PreloadAsyncWithCallback(), tile=TILE, cores=2), np.matmul(a, b))
 
 
+def test_an_accelerators_profile_runs_here():
+    a, b = integers((300, 290), "f", 1), integers((290, 310), "f", 2)
+    for name in ("ascend_a2", "ascend_950"):
+        for arch in (name, fg.arch(name)):
+            same(fg.matmul(a, b, policy=fg.Pingpong(), arch=arch), np.matmul(a, b))
+
+
 @pytest.mark.parametrize(
     "policy,tile,numbers",
     [

@@ -76,9 +76,11 @@ def test_a_plan_runs_from_many_threads():
 
 
 def test_a_plan_can_be_pickled_and_compared():
-    p = fg.plan(A, B, cores=2)
-    again = pickle.loads(pickle.dumps(p))
-    assert again == p
+    for arch in ("ascend_a2", "host"):
+        p = fg.plan(A, B, cores=2, policy=fg.Pingpong(), arch=arch)
+        again = pickle.loads(pickle.dumps(p))
+        assert again == p
+        assert hash(again) == hash(p)
     same(again.run(A, B), A @ B)
 
 
