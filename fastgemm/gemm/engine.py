@@ -222,17 +222,20 @@ def _run_stream(x: Operands, table: int, dtype: np.dtype[Any], options: Options,
     """Execute the op stream that the options mean."""
     item = dtype.itemsize
     flags = (x.a_swap, x.b_swap, x.c_n == item or x.n == 1, x.b_batch == 0)
+    callbacks = (getattr(options.policy, "before", None), getattr(options.policy, "after", None))
+    if any(callbacks):  # a layout is kept for the next call, a caller's functions are not
+        options = replace(options, policy=replace(options.policy, before=None, after=None))  # type: ignore[arg-type]
     plan = _layout((x.m, x.n, x.k), x.batch, dtype, table, options, threads, flags)
     work = x.m * x.n * x.k * x.batch
     threads = threads if work > 60**3 else 1
     # A long run comes back to Python between ops, and each core keeps its slots; with very many cores a core is short anyway.
-    long = work > _LONG_RUN and plan.cores <= 8 * threads and not any(plan.callbacks)
+    long = work > _LONG_RUN and plan.cores <= 8 * threads and not any(callbacks)
     lanes = plan.cores if long else threads
     with borrowed(plan.bytes(lanes)) as memory:
         words = plan.place(x, memory, lanes)
         words[[r.SYMMETRIC, r.BUDGET, r.OWN_BY_CORE]] = symmetric, _BUDGET_NS * long, long
-        if any(plan.callbacks):
-            _run_with_callbacks(words, plan, threads)
+        if any(callbacks):
+            _run_with_callbacks(words, plan, threads, callbacks)
             return
         address = words.ctypes.data
         while True:
@@ -281,16 +284,14 @@ def _layout(
         )
     if a_swap:
         p[L.P_STAGE_A] = L.COPIED
-    callbacks = (getattr(policy, "before", None), getattr(policy, "after", None))
-    return _Layout(p, table, dtype.itemsize, direct, callbacks)
+    return _Layout(p, table, dtype.itemsize, direct)
 
 
 class _Layout:
     """What runs of one problem share: P, the words of a run that do not change, and the layout of the scratch memory."""
 
-    def __init__(self, p: np.ndarray, table: int, item: int, direct: bool, callbacks: tuple[Any, Any]) -> None:
+    def __init__(self, p: np.ndarray, table: int, item: int, direct: bool) -> None:
         self.p = p
-        self.callbacks = callbacks
         self.cores = int(p[L.P_CORES])
         self.state = stream.new_state(p).size
         tm, tn, tk = (int(p[i]) for i in (L.P_TM, L.P_TN, L.P_TK))
@@ -341,12 +342,12 @@ def _lines(size: int) -> int:
     return -(-size // _LINE) * _LINE
 
 
-def _run_with_callbacks(words: np.ndarray, plan: _Layout, threads: int) -> None:
+def _run_with_callbacks(words: np.ndarray, plan: _Layout, threads: int, callbacks: tuple[Any, Any]) -> None:
     """Execute core by core on Python threads, calling back before and after the store of every block.
 
     The first exception of a callback ends the run and is raised; the pool stays usable.
     """
-    before, after = plan.callbacks
+    before, after = callbacks
     address = words.ctypes.data
 
     def core_loop(core: int, thread: int) -> None:
