@@ -32,6 +32,7 @@ def set_up_registers(s, values, live_in, cells):  # type: ignore[no-untyped-def]
     for i in range(cells):
         s.work[c[L.W_CELLS] + i] = 0
     c[L.C_VGPR] = c[L.C_SGPR] = 0
+    c[L.C_CELLS] = cells
     for value in range(values):
         row = c[L.W_VALUES] + value * L.VALUE
         s.work[c[L.W_READERS] + value] = s.node[row + L.V_READERS]
@@ -71,10 +72,20 @@ def _change(s, n, vector, sign):  # type: ignore[no-untyped-def]
 @inner
 def excess(s, n):  # type: ignore[no-untyped-def]
     """Registers at or beyond the limit if the node were scheduled now (0 counts), `NO_EXCESS` below it."""
-    vector = 1 if s.c[L.C_GATE] == 1 else 0
-    new = s.c[L.C_SGPR + vector] + _change(s, n, vector, 1)
-    _change(s, n, vector, -1)
-    return new - s.c[L.C_LIMIT] if new >= s.c[L.C_LIMIT] else NO_EXCESS
+    c, node = s.c, s.node
+    vector = 1 if c[L.C_GATE] == 1 else 0
+    now, limit = c[L.C_SGPR + vector], c[L.C_LIMIT]
+    most = now  # what it would be if nothing died
+    for k in range(node[n * L.NODE + L.DEFINE], node[(n + 1) * L.NODE + L.DEFINE]):
+        value = c[L.W_VALUES] + node[k] * L.VALUE
+        if node[value + L.V_VECTOR] == vector:
+            most += node[value + L.V_WEIGHT] if node[value + L.V_CELL] < 0 else 1
+    if most < limit:
+        return NO_EXCESS
+    new = now + _change(s, n, vector, 1)
+    if c[L.C_CELLS] > 0:
+        _change(s, n, vector, -1)
+    return new - limit if new >= limit else NO_EXCESS
 
 
 @inner
