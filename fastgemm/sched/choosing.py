@@ -209,6 +209,47 @@ def _sieve(s, step, source, count, target):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _sieve_waits(s, step, source, count, target):  # type: ignore[no-untyped-def]
+    """Keep the candidates with the smallest wait (and missed stages)."""
+    c, work = s.c, s.work
+    costs = c[L.W_STALLS]
+    if step == L.S_COST and c[L.C_WINDOW] >= 0:
+        _add_missed(s, c[L.C_CANDIDATES])
+        costs = c[L.W_COSTS]
+    smallest = NOTHING
+    kept = 0
+    for i in range(count):
+        place = work[source + i]
+        cost = work[costs + place]
+        if cost <= smallest:
+            kept = kept if cost == smallest else 0
+            smallest = cost
+            work[target + kept] = place
+            kept += 1
+    return kept
+
+
+@inner
+def _sieve_flavor(s, flavor, source, count, target):  # type: ignore[no-untyped-def]
+    """Keep the candidates of a flavor; all of them if there is none."""
+    work, listed = s.work, s.c[L.W_CANDIDATES]
+    kept = 0
+    for i in range(count):
+        place = work[source + i]
+        if (work[listed + place] >> L.FLAVOR_SHIFT) & 15 == flavor:
+            kept += 1
+    if kept == 0 or kept == count:
+        return count
+    kept = 0
+    for i in range(count):
+        place = work[source + i]
+        if (work[listed + place] >> L.FLAVOR_SHIFT) & 15 == flavor:
+            work[target + kept] = place
+            kept += 1
+    return kept
+
+
+@inner
 def _sieve_enabling(s, step, source, count, target):  # type: ignore[no-untyped-def]
     """Unit by unit in sorted order, keep the candidates that enable its target if some do; they are of one unit.
 
@@ -257,6 +298,10 @@ def _narrow(s, step, source, count, target):  # type: ignore[no-untyped-def]
     """One step of the sieve; returns how many survive in `target`, or `count` if all survive where they are."""
     if step == L.S_RANK:
         return _sieve_rank(s, source, count, target)
+    if step == L.S_STALL or step == L.S_COST:
+        return _sieve_waits(s, step, source, count, target)
+    if step == L.S_MIX_MATCH:
+        return _sieve_flavor(s, s.c[L.C_AIM], source, count, target)
     flavor = (s.work[s.c[L.W_CANDIDATES] + s.work[source]] >> L.FLAVOR_SHIFT) & 15
     if step == L.S_LISTED or step == L.S_LISTED_WMMA:
         return _sieve_listed(s, source, count, target) if step == L.S_LISTED or flavor == _WMMA else count

@@ -213,7 +213,8 @@ C_IDLE = 195  # steps that can tell no candidates apart in this pick, as a mask
 C_TIED = 196  # candidates only the node order told apart, and where they lie
 C_TIED_AT = 197
 C_CELLS = 199  # 32-bit registers shared by half slices
-SCALARS = 200
+C_DIRTY = 200  # units whose sort keys changed, as a mask
+SCALARS = 208
 
 # the model: switches of a profile, numbers of a machine, tables ---------------------------------------------------------
 M_HAZARDS = 0

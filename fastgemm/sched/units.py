@@ -103,7 +103,7 @@ def set_up_units(s, nodes):  # type: ignore[no-untyped-def]
             s.c[L.C_ORDER + units] = flavor
             units += 1
         first += unit[base + L.U_LEFT]
-    s.c[L.C_UNITS] = units
+    s.c[L.C_UNITS], s.c[L.C_DIRTY] = units, (1 << L.FLAVORS) - 1
     for n in range(nodes):
         base = node[n * L.NODE + L.FLAVOR] * L.UNIT
         work[unit[base + L.U_END]] = n
@@ -134,6 +134,7 @@ def count_issue(s, n):  # type: ignore[no-untyped-def]
     if unit[base + L.U_TOTAL] == 0:
         return False
     unit[base + L.U_ISSUED] += 1
+    s.c[L.C_DIRTY] |= 1 << s.node[n * L.NODE + L.FLAVOR]
     unit[base + L.U_LEFT] -= 1
     if s.node[n * L.NODE + L.FLAVOR] == _DS and s.model[L.M_DS_BUFFER] > 0:
         if unit[base + L.U_ISSUED] % s.model[L.M_DS_BUFFER] == 0:
@@ -226,15 +227,20 @@ def sort_units(s):  # type: ignore[no-untyped-def]
     ready yet; then larger totals, fewer members left, smaller flavors.  Two integers hold all of it.
     """
     c, unit = s.c, s.unit
-    take_snapshot(s)
+    exposure = s.model[L.M_EXPOSURE] != 0
+    if exposure:
+        take_snapshot(s)
     for i in range(c[L.C_UNITS]):
         flavor = c[L.C_ORDER + i]
         base = flavor * L.UNIT
-        key = (_PRODUCERS >> flavor) & 1
-        if s.model[L.M_EXPOSURE] != 0:
-            key = key << 24 | max(0, unit[base + L.U_EXPOSED])
-            key = key << 38 | max(0, unit[base + L.U_REMAINING] - unit[base + L.U_SEEN_CYCLES])
-        tie = (unit[base + L.U_TOTAL] << 28) - (unit[base + L.U_LEFT] << 4) - flavor
+        if exposure or (c[L.C_DIRTY] >> flavor) & 1:
+            key = (_PRODUCERS >> flavor) & 1
+            if exposure:
+                key = key << 24 | max(0, unit[base + L.U_EXPOSED])
+                key = key << 38 | max(0, unit[base + L.U_REMAINING] - unit[base + L.U_SEEN_CYCLES])
+            tie = (unit[base + L.U_TOTAL] << 28) - (unit[base + L.U_LEFT] << 4) - flavor
+        else:
+            key, tie = c[L.C_KEYS + 2 * i], c[L.C_KEYS + 2 * i + 1]
         k = i
         while k > 0 and (
             c[L.C_KEYS + 2 * k - 2] < key or (c[L.C_KEYS + 2 * k - 2] == key and c[L.C_KEYS + 2 * k - 1] < tie)
@@ -246,4 +252,4 @@ def sort_units(s):  # type: ignore[no-untyped-def]
         c[L.C_KEYS + 2 * k], c[L.C_KEYS + 2 * k + 1] = key, tie
     for i in range(c[L.C_UNITS]):
         unit[c[L.C_ORDER + i] * L.UNIT + L.U_RANK] = i
-    c[L.C_SORTED] = 1
+    c[L.C_SORTED], c[L.C_DIRTY] = 1, 0
