@@ -225,3 +225,27 @@ def host_panels(steps, kt):
                 if slab == ks[-1]:
                     ops.append(("STORE", b, m, n, ks[0], None))
     return ops
+
+
+# --- micro-kernels and the loops around them: what ends up in C, and where packed elements lie -----------------------------------
+
+
+def micro_kernel(a, b, c, add):
+    """Write what a kernel makes of tiles a (count, rows, k) and b (count, k, cols) into c (count, rows, cols), in turn."""
+    for tile in range(c.shape[0]):
+        total = c[tile].copy() if add else np.zeros(c.shape[1:], c.dtype)
+        for step in range(a.shape[2]):
+            total = total + a[tile, :, step, None] * b[tile, step, None, :]
+        c[tile] = total + 0  # no minus zero
+
+
+def panels(b, vecs, lanes):
+    """The elements of a packed (k x n) matrix in memory order: panel by panel, row by row, absent columns zero."""
+    k, n = b.shape
+    packed = []
+    for first in range(0, n, vecs * lanes):
+        width = min(vecs * lanes, -(-(n - first) // lanes) * lanes)
+        for row in range(k):
+            for column in range(first, first + width):
+                packed.append(b[row, column] if column < n else b.dtype.type(0))
+    return np.array(packed, b.dtype)
