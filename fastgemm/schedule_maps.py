@@ -11,7 +11,7 @@ from . import layout as L
 from .layout import SchedulerId
 from .vectors import inner
 
-__all__ = ["piece_of", "row_major_piece", "steps_of", "task_of", "task_pieces"]
+__all__ = ["piece_of", "row_major_piece", "row_major_steps", "steps_of", "task_of", "task_pieces"]
 
 _IDENTITY = int(SchedulerId.IDENTITY)
 _ROW_MAJOR = int(SchedulerId.ROW_MAJOR)
@@ -402,3 +402,10 @@ def row_major_piece(P, core, step, out, at):
     row_major_block(P, batch, task - batch * P[L.P_LOOPS], out, at)
     out[at + L.PIECE_TASK] = task
     return 1
+
+
+@inner
+def row_major_steps(P, core):
+    """:func:`steps_of` for plain row-major blocks."""
+    cores = P[L.P_CORES]
+    return (P[L.P_BATCH] * P[L.P_LOOPS] - (core + cores - P[L.P_START]) % cores + cores - 1) // cores

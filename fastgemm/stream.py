@@ -114,13 +114,13 @@ def core_piece(P, core, step, out, at=0):
 
 
 @inner
-def restart(P, core, S):
-    """:func:`start` over pointers."""
+def restart(P, core, steps, S):
+    """:func:`start` over pointers, the number of the core's steps given."""
     size = L.S_TAGS + P[L.P_SLOTS_B] * L.TAG_SIZE + P[L.P_STAGES] + P[L.P_PRELOAD] * L.ENTRY_SIZE
     for i in range(size):
         S[i] = 0
     S[L.S_CORE] = core
-    S[L.S_STEPS] = steps_of(P, core)
+    S[L.S_STEPS] = steps
     S[L.S_WINDOW_BATCH] = -1
     for slot in range(P[L.P_SLOTS_B]):
         S[L.S_TAGS + slot * L.TAG_SIZE + L.TAG_K] = -1
@@ -129,7 +129,7 @@ def restart(P, core, S):
 @njit
 def start(P, core, S):
     """Put the machine of `core` at its beginning."""
-    restart(pointer(P), core, pointer(S))
+    restart(pointer(P), core, steps_of(pointer(P), core), pointer(S))
 
 
 @inner

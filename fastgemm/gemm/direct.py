@@ -50,9 +50,11 @@ def _apart(x, x_low, x_high, y, y_low, y_high, item):  # type: ignore[no-untyped
 
 
 @inner
-def _worth_laying(at_a, at_b, m, n, k, item):  # type: ignore[no-untyped-def]
+def _worth_laying(table, at_a, at_b, m, n, k, item):  # type: ignore[no-untyped-def]
     """Whether a B without contiguous rows is laid out in rows here: small, used by several rows of A, and not A's transpose (of
-    which the engine computes half)."""
+    which the engine computes half).  The loop is there once the engine has run (it packs then, too)."""
+    if load_i64(table + 8 * ROWS) == 0:
+        return False
     return k * n * item <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096) and (at_a != at_b or m < SYMMETRIC_ROWS)
 
 
@@ -76,7 +78,9 @@ def direct2(a, b, out, table):  # type: ignore[no-untyped-def]
     c1 = (m - 1) * c_row + (n - 1) * item
     if not (_apart(at_c, 0, c1, at_a, a0 + a2, a1 + a3, item) and _apart(at_c, 0, c1, at_b, b0 + b2, b1 + b3, item)):
         return GENERAL
-    if not j.in_place(m, k * n * item) or (b_n != item and n > 1 and not _worth_laying(at_a, at_b, m, n, k, item)):
+    if not j.in_place(m, k * n * item) or (
+        b_n != item and n > 1 and not _worth_laying(table, at_a, at_b, m, n, k, item)
+    ):
         return ENGINE
     if n == 1 and (a_k != item or b_k != item) and k > 64:
         return ENGINE
@@ -175,7 +179,7 @@ class _Way:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
-        self.address = loaded(dtype)
+        self.address = loaded(dtype, complete=False)
         self.small = self._entry(direct2, 2, 1, nogil=False)
         self.large: Callable[..., int] | None = None
         self.stack: Callable[..., int] | None = None

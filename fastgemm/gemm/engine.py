@@ -268,13 +268,16 @@ def _layout(
     a_swap, b_swap, direct, shared_b = flags
     plan = schedule(problem, dtype, options, threads)
     policy = plan.policy
+    tile = plan.tile
     if isinstance(policy, HostPanels):
         if b_swap:
             policy = replace(policy, pack_b=None)
+        if not direct:  # one accumulator tile cannot hold several blocks from one K slab to the next
+            policy, tile = replace(policy, kc=None), (tile[0], tile[1], problem[2])
     elif a_swap or b_swap:
         policy = replace(policy, staging="copy")
     p = stream.encode(
-        problem, plan.tile, policy=policy, swizzle=plan.swizzle, cores=plan.cores, batch=batch,
+        problem, tile, policy=policy, swizzle=plan.swizzle, cores=plan.cores, batch=batch,
         host=plan.host, reproducible=options.reproducible, shared_b=shared_b,
     )  # fmt: skip
     if int(p[L.P_SCHEDULER]) in _PARTIAL:

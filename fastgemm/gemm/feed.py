@@ -13,7 +13,7 @@ from numba import types
 from .. import layout as L
 from ..jit import cfunc
 from ..machines import emit, panels, taker
-from ..schedule_maps import row_major_piece
+from ..schedule_maps import row_major_piece, row_major_steps, steps_of
 from ..stream import decide, restart
 from .emit_call import load_i64, words
 from .mainloop import START
@@ -28,7 +28,7 @@ def every_policy(stepping, core, ask):  # type: ignore[no-untyped-def]
     """Any policy under any scheduler."""
     p, s, op = words(load_i64(stepping)), words(load_i64(stepping + 8)), words(load_i64(stepping + 16))
     if ask == START:
-        restart(p, core, s)
+        restart(p, core, steps_of(p, core), s)
     elif decide(p, s):
         emit(p, s, op)
     else:
@@ -43,7 +43,7 @@ def row_major_panels(stepping, core, ask):  # type: ignore[no-untyped-def]
     """HostPanels under RowMajor."""
     p, s, op = words(load_i64(stepping)), words(load_i64(stepping + 8)), words(load_i64(stepping + 16))
     if ask == START:
-        restart(p, core, s)
+        restart(p, core, row_major_steps(p, core), s)
     elif _row_panels(p, s):
         emit(p, s, op)
     else:

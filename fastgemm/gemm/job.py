@@ -246,21 +246,27 @@ def split(m, n, k, batch, threads):  # type: ignore[no-untyped-def]
 
 
 _loaded: dict[tuple[np.dtype[Any], str], int] = {}
+_complete: set[int] = set()
 
 
-def loaded(dtype: np.dtype[Any], isa: str | None = None) -> int:
-    """The address of a kernel table whose SHARE word holds :func:`run_share`.
+def loaded(dtype: np.dtype[Any], isa: str | None = None, *, complete: bool = True) -> int:
+    """The address of a kernel table with its loops: all of them, or what a B in place needs if not ``complete``.
 
     On a cold start LLVM compiles the kernels while numba, mostly in Python, compiles the loops around them.
     """
     key = (dtype, isa or t.host_isa())
-    if key in _loaded:
-        return _loaded[key]
-    with ThreadPoolExecutor(1) as beside:
-        kernels = beside.submit(t.kernel_table, dtype, isa)
-        loops = {t.SHARE: run_share.address} | {word: loop.address for word, loop in LOOPS.items()}
-        table = kernels.result()
-    for word, address in loops.items():
-        table.vector[word] = address
-    _loaded[key] = table.address
-    return table.address
+    if key not in _loaded:
+        with ThreadPoolExecutor(1) as beside:
+            kernels = beside.submit(t.kernel_table, dtype, isa)
+            loops = {t.SHARE: run_share.address, IN_PLACE: LOOPS[IN_PLACE].address}
+            table = kernels.result()
+        for word, address in loops.items():
+            table.vector[word] = address
+        _loaded[key] = table.address
+    address = _loaded[key]
+    if complete and address not in _complete:
+        vector = t.kernel_table(dtype, isa).vector
+        for word, loop in LOOPS.items():
+            vector[word] = loop.address
+        _complete.add(address)
+    return address
