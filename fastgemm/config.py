@@ -18,8 +18,16 @@ __all__ = ["clear_cache", "config_text", "host_name", "show_config"]
 _VERSIONS = ("numpy", "numba", "llvmlite")
 _OPTIONAL = ("rich", "threadpoolctl", "matplotlib", "pyarrow", "ml_dtypes", "scipy")
 # every variable the package reads
-_ENVIRONMENT = ("FASTGEMM_ISA", "FASTGEMM_NUM_THREADS", "FASTGEMM_POOL", "FASTGEMM_CACHE_DIR", "FASTGEMM_TRACEBACK", "NUMBA_CACHE_DIR",
-                "OMP_NUM_THREADS", "NUMBA_DISABLE_JIT")  # fmt: skip
+_ENVIRONMENT = (
+    "FASTGEMM_ISA",
+    "FASTGEMM_NUM_THREADS",
+    "FASTGEMM_POOL",
+    "FASTGEMM_CACHE_DIR",
+    "FASTGEMM_TRACEBACK",
+    "NUMBA_CACHE_DIR",
+    "NUMBA_DISABLE_JIT",
+    "OMP_NUM_THREADS",
+)
 # the instruction-set extensions worth naming: what the kernels of the table, present or to come, ask for
 _FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512dq", "avx512bw", "avx512vnni", "avx512bf16", "avx512fp16",
              "avxvnni", "amx-tile", "amx-int8", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve", "sve2")  # fmt: skip
