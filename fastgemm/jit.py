@@ -74,7 +74,9 @@ class _DiskCache:
 
     def save_overload(self, signature: Any, result: Any) -> None:
         if result.library.has_dynamic_globals or any(not lifted.can_cache for lifted in result.lifted):
-            raise RuntimeError(f"{self._where} holds an address as a constant and cannot be cached; pass it as an argument")
+            raise RuntimeError(
+                f"{self._where} holds an address as a constant and cannot be cached; pass it as an argument"
+            )
         payload = serialize.dumps(result._reduce())
         store.write(self._name, self._key(signature, result.codegen), payload)
 

@@ -230,7 +230,7 @@ def _way(dtype: np.dtype[Any]) -> _Way | None:
         return None
     if dtype not in _ways:
         _ways[dtype] = _Way(dtype)
-    _way4, _way8 = _ways.get(_F4), _ways.get(_F8)
+    _way4, _way8 = _ways.get(_F4), _ways.get(_F8)  # type: ignore[call-overload]
     return _ways[dtype]
 
 

@@ -309,8 +309,8 @@ def kernel_ir(spec: KernelSpec) -> str:
     for label in ("accumulate", "overwrite"):
         text.label(label)
         for i, value in enumerate(sums):
-            row, v = divmod(i, spec.vecs)
-            where = rows_of_c[row] if v == 0 else text.at(rows_of_c[row], v * vector.bytes)
+            line, v = divmod(i, spec.vecs)
+            where = rows_of_c[line] if v == 0 else text.at(rows_of_c[line], v * vector.bytes)
             lane_mask = mask if v == spec.vecs - 1 else None
             if label == "accumulate":
                 value = text.set(f"fadd {vector.type} {vector.load(text, where, lane_mask)}, {value}")

@@ -224,7 +224,7 @@ def _run_stream(x: Operands, table: int, dtype: np.dtype[Any], options: Options,
     flags = (x.a_swap, x.b_swap, x.c_n == item or x.n == 1, x.b_batch == 0)
     callbacks = (getattr(options.policy, "before", None), getattr(options.policy, "after", None))
     if any(callbacks):  # a layout is kept for the next call, a caller's functions are not
-        options = replace(options, policy=replace(options.policy, before=None, after=None))  # type: ignore[arg-type]
+        options = replace(options, policy=replace(options.policy, before=None, after=None))  # type: ignore[arg-type,type-var]
     plan = _layout((x.m, x.n, x.k), x.batch, dtype, table, options, threads, flags)
     work = x.m * x.n * x.k * x.batch
     threads = threads if work > 60**3 else 1

@@ -231,7 +231,7 @@ def _load(element: Element, row: Isa) -> KernelTable:
     if payload is None:
         # Several modules: LLVM is locked while it compiles one, and numba wants it in between.
         parts = [specs[i : i + _MODULE] for i in range(0, len(specs), _MODULE)]
-        payload = pickle.dumps([emit.object_code(emit.module_ir(part), cpu, features) for part in parts])
+        payload = pickle.dumps([emit.object_code(emit.module_ir(part), cpu, features) for part in parts])  # type: ignore[arg-type]
         store.write(name, key, payload)
     keep, addresses = emit.load_objects(pickle.loads(payload), names, cpu, features)
     return KernelTable(row, element, _fill(row, element, kernels, others, addresses), tuple(names), keep)

@@ -64,10 +64,10 @@ def dag_from_arrays(
         **columns,
         depth=empty if depth is None else np.asarray(depth, dtype=np.int32),
         height=empty if height is None else np.asarray(height, dtype=np.int32),
-        **dict(
+        **dict(  # type: ignore[arg-type]
             zip(("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register"), edge_columns, strict=True)
         ),
-        **dict(
+        **dict(  # type: ignore[arg-type]
             zip(
                 ("operand_start", "operand_register", "operand_lanes", "operand_kind"), operand_columns[:4], strict=True
             )
@@ -316,7 +316,7 @@ def build_dag(
         registers=(table.sizes, table.vector),
         machine=model,
         unknown_opcode="Other" if _all_have(instructions, "flavor") else unknown_opcode,
-        **live,
+        **live,  # type: ignore[arg-type]
         **region,
     )
     dag = base.replace(

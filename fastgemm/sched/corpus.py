@@ -144,7 +144,7 @@ def _dag(raw: Mapping[str, Any], names: list[str], number: Mapping[str, int], na
         window=[windows.index(node["window"]) if "window" in node else -1 for node in nodes],
         matrix_cycles=[-1 if (m := node.get("matrix_cycles")) is None else m for node in nodes],
         repeat=[node.get("repeat", 1) for node in nodes],
-        **{key: [node[key] for node in nodes] for key in ("latency", "unit_cycles", "micro_ops", "depth", "height")},
+        **{key: [node[key] for node in nodes] for key in ("latency", "unit_cycles", "micro_ops", "depth", "height")},  # type: ignore[arg-type]
         copy_regs=[node.get("copy_regs", 0) for node in nodes],
         live_in=dense.live(raw["live_in"]),
         live_out=dense.live(raw["live_out"]),

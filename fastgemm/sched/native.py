@@ -99,7 +99,7 @@ def inner(function: Callable[..., Any]) -> Any:
     """
     if config.DISABLE_JIT:
         return function
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _LinkedCompiler}
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _LinkedCompiler}
     dispatcher = njit(function, **options)
     dispatcher._cache = NullCache()
     template = dispatcher.get_call_template
