@@ -213,9 +213,9 @@ class _Job:
             self._work()
         else:
             workers = [threading.Thread(target=self._work, daemon=True) for _ in range(min(threads, len(self.chunks)))]
-            for worker in workers:
-                worker.start()
             try:
+                for worker in workers:
+                    worker.start()
                 for worker in workers:
                     while worker.is_alive():
                         worker.join(0.05)
@@ -223,7 +223,8 @@ class _Job:
             except KeyboardInterrupt:
                 self._stop = True
                 for worker in workers:
-                    worker.join()
+                    if worker.ident is not None:
+                        worker.join()
         if self._failure is not None:
             raise self._failure
         self.report(int(self.finished.sum()), len(self.dags))

@@ -343,6 +343,9 @@ def best(s, limit):  # type: ignore[no-untyped-def]
     own = m[L.M_OWN_STEPS]
     c[L.C_DECIDED], c[L.C_TIED], c[L.C_CLASS] = -1, 0, 0
     uniform = False  # are the survivors of one unit?
+    if limit == 1:
+        c[L.C_WHOLE], c[L.C_CLASS] = 1, 1
+        return 0
     for k in range(m[L.M_STEPS]):
         target = c[L.W_CLASS] if k < own else c[L.W_ALIVE]
         if k == own:
@@ -453,6 +456,27 @@ def find_reason(s, winner):  # type: ignore[no-untyped-def]
 
 
 @inner
+def look_back(s, winner):  # type: ignore[no-untyped-def]
+    """Sort the units (and plan windows) if any comparison of this pick would have: the order outlives the pick.
+
+    Candidates before the winner that tied with the best of their time reached those steps, though all of them lost.
+    """
+    c, work = s.c, s.work
+    waits_first = s.model[L.M_LADDER + 2 * s.model[L.M_OWN_STEPS]] == L.S_COST
+    if waits_first and (c[L.C_IDLE] >> L.S_BIAS) & 1 and (c[L.C_IDLE] >> L.S_EXCESS) & 1:
+        costs = c[L.W_STALLS] if c[L.C_WINDOW] < 0 else c[L.W_COSTS]
+        least, tied = NOTHING, False
+        for i in range(winner):
+            tied = tied or work[costs + i] == least
+            least = min(least, work[costs + i])
+        if not tied:
+            return
+    limit = winner
+    while limit > 0 and c[L.C_SORTED] == 0:
+        limit = best(s, limit)
+
+
+@inner
 def choose(s):  # type: ignore[no-untyped-def]
     """Place of the candidate to schedule; the printed reason goes to the scalars."""
     c = s.c
@@ -467,6 +491,8 @@ def choose(s):  # type: ignore[no-untyped-def]
         return in_turn(s)
     winner = best(s, c[L.C_CANDIDATES])
     reason = find_reason(s, winner)
+    if c[L.C_SORTED] == 0 and s.model[L.M_EXPOSURE] != 0:
+        look_back(s, winner)
     if reason == 0:
         return in_turn(s)
     c[L.C_REASON] = reason

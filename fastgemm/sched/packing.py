@@ -210,6 +210,7 @@ def _follow_values(table, sizes, head, slices, values, last, lists):  # type: ig
                     if value >= 0 and (values[value * L.VALUE + L.V_READERS] == 0 or last[value] != node):
                         last[value] = node
                         values[value * L.VALUE + L.V_READERS] += 1
+                        values[value * L.VALUE + L.V_DEAD] = 0  # whatever was said of it
                         lists[reads + n_reads] = value
                         n_reads += 1
                 s = slices[base + _NEXT]
