@@ -24,15 +24,6 @@ _WORDS = 32  # 32-bit words of the widest register
 
 
 @njit
-def _more(edges, count):
-    if count < edges.shape[0]:
-        return edges
-    bigger = np.empty((edges.shape[0] * 2, 4), np.int32)
-    bigger[:count] = edges
-    return bigger
-
-
-@njit
 def _put(edges, count, source, target, kind, latency):
     edges[count, 0] = source
     edges[count, 1] = target
@@ -42,40 +33,58 @@ def _put(edges, count, source, target, kind, latency):
 
 
 @njit
-def _reads(node, register, lanes, last, stamp, latency, edges, count):
-    """Data edges from the writers of the words read."""
+def _read(node, register, lanes, last, readers, stamp, latency, edges, count):
+    """Data edges from the writers of the words read; the node is entered among the words' readers."""
+    head, pool, state = readers
     for w in range(_WORDS):
         if (lanes >> np.uint64(2 * w)) & np.uint64(3):
             source = last[register, w]
             if source >= 0 and stamp[_DATA, source] != node:
                 stamp[_DATA, source] = node
-                edges = _more(edges, count)
                 count = _put(edges, count, source, node, _DATA, latency[source])
-    return edges, count
+            entry = state[0]
+            state[0] = pool[entry, 1]
+            pool[entry, 0] = node
+            pool[entry, 1] = head[register, w]
+            head[register, w] = entry
+            state[1] += 1
+    return count
 
 
 @njit
-def _writes(node, register, lanes, last, head, pool, stamp, edges, count):
+def _write(node, register, lanes, last, readers, stamp, edges, count):
     """Output edges from the previous writers and anti edges from the readers since, which are then forgotten."""
+    head, pool, state = readers
     for w in range(_WORDS):
         if not (lanes >> np.uint64(2 * w)) & np.uint64(3):
             continue
         source = last[register, w]
         if source >= 0 and source != node and stamp[_OUTPUT, source] != node:
             stamp[_OUTPUT, source] = node
-            edges = _more(edges, count)
             count = _put(edges, count, source, node, _OUTPUT, 1)
         entry = head[register, w]
         while entry >= 0:
             source = pool[entry, 0]
             if source != node and stamp[_ANTI, source] != node:
                 stamp[_ANTI, source] = node
-                edges = _more(edges, count)
                 count = _put(edges, count, source, node, _ANTI, 0)
-            entry = pool[entry, 1]
+            following = pool[entry, 1]
+            pool[entry, 1] = state[0]
+            state[0] = entry
+            state[1] -= 1
+            entry = following
         head[register, w] = -1
         last[register, w] = node
-    return edges, count
+    return count
+
+
+@njit
+def _larger(old, rows):
+    new = np.empty((rows, old.shape[1]), np.int32)
+    for row in range(old.shape[0]):  # a slice assignment takes four seconds to compile
+        for column in range(old.shape[1]):
+            new[row, column] = old[row, column]
+    return new
 
 
 @njit
@@ -83,30 +92,29 @@ def _register_edges(operand_start, register, lanes, kind, registers, latency):
     n = operand_start.size - 1
     last = np.full((registers, _WORDS), -1, np.int32)
     head = np.full((registers, _WORDS), -1, np.int32)  # readers of a word since it was written, a linked list
-    pool = np.empty((max(16, register.size), 2), np.int32)
+    pool = np.empty((0, 2), np.int32)  # entries of those lists: node, next entry
+    state = np.array([-1, 0])  # first free entry of the pool, entries in use
     stamp = np.full((3, n), -1, np.int32)
-    edges = np.empty((max(16, 4 * n), 4), np.int32)
-    count = free = 0
+    edges = np.empty((4 * n + 16, 4), np.int32)
+    count = 0
     for node in range(n):
         begin, end = operand_start[node], operand_start[node + 1]
+        words = _WORDS * (end - begin)
+        if state[1] + words > pool.shape[0]:
+            free = pool.shape[0]
+            pool = _larger(pool, 2 * (state[1] + words))
+            for entry in range(free, pool.shape[0]):
+                pool[entry, 1] = state[0]
+                state[0] = entry
+        if count + words + state[1] > edges.shape[0]:  # at most one data or output edge a word, one anti edge a reader
+            edges = _larger(edges, 2 * (count + words + state[1]))
+        readers = (head, pool, state)
         for k in range(begin, end):
             if kind[k] == _USE:
-                edges, count = _reads(node, register[k], lanes[k], last, stamp, latency, edges, count)
-        for k in range(begin, end):
-            if kind[k] == _USE:
-                for w in range(_WORDS):
-                    if (lanes[k] >> np.uint64(2 * w)) & np.uint64(3):
-                        if free == pool.shape[0]:
-                            bigger = np.empty((free * 2, 2), np.int32)
-                            bigger[:free] = pool
-                            pool = bigger
-                        pool[free, 0] = node
-                        pool[free, 1] = head[register[k], w]
-                        head[register[k], w] = free
-                        free += 1
+                count = _read(node, register[k], lanes[k], last, readers, stamp, latency, edges, count)
         for k in range(begin, end):
             if kind[k] == _DEF or kind[k] == _DEAD:
-                edges, count = _writes(node, register[k], lanes[k], last, head, pool, stamp, edges, count)
+                count = _write(node, register[k], lanes[k], last, readers, stamp, edges, count)
     return edges[:count]
 
 

@@ -10,10 +10,11 @@ between the two ends in a topological order of it.  Nothing is written to the gr
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..jit import njit
 
-__all__ = ["TAKEN", "CYCLE", "PRESENT", "admit", "merge_edges", "topological_places"]
+__all__ = ["TAKEN", "CYCLE", "PRESENT", "admit", "merge_edges", "refuse_cycles", "topological_places"]
 
 TAKEN, CYCLE, PRESENT = 0, 1, 2  # verdict on one candidate
 
@@ -195,13 +196,16 @@ def _one_by_one(n, succ_start, succ, alive, sources, targets, verdict):
 
 
 @njit
-def admit(n, succ_start, succ, artificial, edge_latency, sources, targets, latencies):
-    """Verdict (``TAKEN``, ``CYCLE``, ``PRESENT``) on each candidate edge, in order, without touching the graph.
+def overlay_is_acyclic(n, succ_start, succ, sources, targets):
+    """Whether the graph has no cycle with all candidates in it."""
+    start, member = _by_source(n, sources)
+    alive = np.ones(n, np.bool_)
+    return _peel(n, succ_start, succ, start, member, targets, alive) == 0
 
-    ``artificial[e]`` says that edge ``e`` is of the kind being added: a candidate that repeats one of at least its latency
-    adds nothing (``PRESENT``), which is what makes the mutations idempotent.
-    """
-    verdict = np.zeros(sources.size, np.int8)
+
+@njit
+def refuse_cycles(n, succ_start, succ, sources, targets, verdict):
+    """Set ``CYCLE`` in ``verdict`` for each candidate that would close one with the graph and the candidates taken before it."""
     start, member = _by_source(n, sources)
     alive = np.ones(n, np.bool_)
     if _peel(n, succ_start, succ, start, member, targets, alive) > 0:
@@ -209,6 +213,11 @@ def admit(n, succ_start, succ, artificial, edge_latency, sources, targets, laten
         into, into_member = _by_source(n, targets)
         _peel(n, back_start, back, into, into_member, sources, alive)
         _one_by_one(n, succ_start, succ, alive, sources, targets, verdict)
+
+
+@njit
+def mark_present(succ_start, succ, artificial, edge_latency, sources, targets, latencies, verdict):
+    """Set ``PRESENT`` for each candidate that repeats an edge of its kind and of at least its latency."""
     for number in range(sources.size):
         if verdict[number] == TAKEN:
             source = sources[number]
@@ -216,6 +225,28 @@ def admit(n, succ_start, succ, artificial, edge_latency, sources, targets, laten
                 if artificial[e] and succ[e] == targets[number] and edge_latency[e] >= latencies[number]:
                     verdict[number] = PRESENT
                     break
+
+
+def admit(
+    n: int,
+    succ_start: NDArray[np.int32],
+    succ: NDArray[np.int32],
+    artificial: NDArray[np.bool_],
+    edge_latency: NDArray[np.int32],
+    sources: NDArray[np.int32],
+    targets: NDArray[np.int32],
+    latencies: NDArray[np.int32],
+) -> NDArray[np.int8]:
+    """Verdict (``TAKEN``, ``CYCLE``, ``PRESENT``) on each candidate edge, in order, without touching the graph.
+
+    ``artificial[e]`` says that edge ``e`` is of the kind being added: a candidate that repeats one of at least its latency
+    adds nothing (``PRESENT``), which is what makes the mutations idempotent.  The search for cycles is compiled when the first
+    set of candidates needs it: most never do.
+    """
+    verdict = np.zeros(sources.size, np.int8)
+    if not overlay_is_acyclic(n, succ_start, succ, sources, targets):
+        refuse_cycles(n, succ_start, succ, sources, targets, verdict)
+    mark_present(succ_start, succ, artificial, edge_latency, sources, targets, latencies, verdict)
     return verdict
 
 

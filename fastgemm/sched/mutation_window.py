@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..jit import njit
 from .dag import Dag
 from .evaluation import loaded_registers
-from .legal_edges import CYCLE, admit
+from .legal_edges import CYCLE, refuse_cycles
 from .machine import Machine
 from .model import DagError, EdgeKind, Flavor
 from .mutation import Candidates, apply_edges, edit_names, lds_loads, register, verdicts
@@ -225,8 +225,6 @@ def _ease_legal(n, edges, chain, loads, load_start, windows, live, budget, ancho
     legal = np.ones(fragments.shape[0], np.bool_)
     sources = np.empty(loads.size, np.int64)
     targets = np.empty(loads.size, np.int64)
-    nothing = np.zeros(edge_target.size, np.bool_)
-    zero = np.zeros(max(loads.size, edge_target.size), np.int64)
     taken = 0
     for f in range(fragments.shape[0]):
         late = fragments[f, 3]
@@ -237,7 +235,8 @@ def _ease_legal(n, edges, chain, loads, load_start, windows, live, budget, ancho
                 sources[count] = chain[early - shift]
                 targets[count] = loads[k]
                 count += 1
-            verdict = admit(n, edge_start, edge_target, nothing, zero, sources[:count], targets[:count], zero)
+            verdict = np.zeros(count, np.int8)
+            refuse_cycles(n, edge_start, edge_target, sources[:count], targets[:count], verdict)
             for k in range(taken, count):
                 if verdict[k] == CYCLE:
                     legal[f] = False

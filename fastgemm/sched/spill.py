@@ -71,7 +71,9 @@ def _grow(events, count):
     if count < events.shape[0]:
         return events
     bigger = np.empty((events.shape[0] * 2, events.shape[1]), np.int64)
-    bigger[:count] = events
+    for row in range(count):
+        for column in range(events.shape[1]):
+            bigger[row, column] = events[row, column]
     return bigger
 
 
