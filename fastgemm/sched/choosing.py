@@ -68,6 +68,8 @@ def compare(s, first, i, j):  # type: ignore[no-untyped-def]
             pair_mix(s, a, b)
         if flavor_a != flavor_b and (step == L.S_LISTED or step == L.S_LISTED_WMMA or step == L.S_ENABLES_DS):
             continue
+        if (step == L.S_RANK and flavor_a == flavor_b) or (step == L.S_ENABLES_DS and flavor_a != _DS):
+            continue
         c[L.C_DEEP] = 1 if flavor_a == _DS or flavor_b == _DS else 0
         key_a, key_b = step_key(s, step, i), step_key(s, step, j)
         if step == L.S_LOOP and (key_a == NOTHING or key_b == NOTHING):
