@@ -249,7 +249,7 @@ def test_vectors_of_a_reproducible_product_take_the_general_kernels(spy, dtype):
 def large_b(dtype):
     """Extents (m, k, n) whose B is packed."""
     k = 160
-    return 70, k, multiply.t.ELEMENTS and job.IN_PLACE_BYTES // (k * np.dtype(dtype).itemsize) + 101
+    return 70, k, job.IN_PLACE_BYTES // (k * np.dtype(dtype).itemsize) + 101
 
 
 @pytest.mark.parametrize("threads", [1, 2])
