@@ -26,7 +26,7 @@ for variable in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # they slow a curren
 import numpy as np
 
 import fastgemm as fg
-from fastgemm.measure import numpy_threads, pairs
+from fastgemm.measure import SETTLE, numpy_threads, pairs
 from fastgemm.peak import peak_probe
 
 SQUARES = (64, 80, 96, 100, 127, 128, 129, 191, 192, 200, 255, 256, 257, 320, 383, 384, 500, 509, 511, 512, 513, 640, 768,
@@ -81,7 +81,7 @@ def measure(
     seconds = min(6.0, max(0.4, 14 * work * (8 if dtype[0] == "c" else 2) / 1e11 / threads))
     probe = peak_probe(np.dtype(dtype), threads) if work > 1e7 else None
     with fg.threads(threads), numpy_threads(threads):
-        taken = pairs(ours, peer, seconds=seconds, probe=probe)
+        taken = pairs(ours, peer, seconds=seconds, probe=probe, settle=SETTLE if threads > 1 else 0.0)
     rate = work * (8 if dtype[0] == "c" else 2) / 1e9 / taken.seconds
     share = rate / taken.peak if taken.peak else float("nan")
     return Row(

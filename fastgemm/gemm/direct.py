@@ -8,6 +8,7 @@ nothing is planned in Python.  A 4 x 4 product costs about 0.5 µs, of which 0.2
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ DONE, LARGE, ENGINE, GENERAL = range(4)
 
 # From so many rows up the engine computes half of a product with the own transpose.
 SYMMETRIC_ROWS = 96
-# Products below this stay on the caller's thread and keep the GIL.
-SERIAL_WORK = 60**3
+# Products below this stay on the caller's thread and keep the GIL; the second number where the caller's thread is the only one.
+SERIAL_WORK, ALONE_WORK = 60**3, 130**3
 # Above this a job goes through the engine, where Ctrl-C is noticed.
 LONG_WORK = 2_000_000_000
 
@@ -58,7 +59,7 @@ def _worth_laying(table, at_a, at_b, m, n, k, item):  # type: ignore[no-untyped-
     return k * n * item <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096) and (at_a != at_b or m < SYMMETRIC_ROWS)
 
 
-def direct2(a, b, out, table):  # type: ignore[no-untyped-def]
+def direct2(a, b, out, table, serial):  # type: ignore[no-untyped-def]
     """(M, K) by (K, N): DONE, or who has to do it."""
     item = load_i64(table + 8 * t.ITEM)
     m, k = a.shape
@@ -84,7 +85,7 @@ def direct2(a, b, out, table):  # type: ignore[no-untyped-def]
         return ENGINE
     if n == 1 and (a_k != item or b_k != item) and k > 64:
         return ENGINE
-    if m * n * k > SERIAL_WORK:
+    if m * n * k > serial:
         return LARGE
     if b_n != item and n > 1:
         rows = np.empty(k * n * item, np.uint8)
@@ -180,7 +181,7 @@ class _Way:
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self.address = loaded(dtype, complete=False)
-        self.small = self._entry(direct2, 2, 1, nogil=False)
+        self.small = self._entry(direct2, 2, 2, nogil=False)
         self.large: Callable[..., int] | None = None
         self.stack: Callable[..., int] | None = None
 
@@ -256,12 +257,28 @@ def fast(a: Any, b: Any, out: Any) -> Any:
         out = empty((len(a), b.shape[1]), dtype)
     elif type(out) is not ndarray or out.dtype is not dtype or out.ndim != 2 or not out.flags.writeable:
         return NotImplemented
-    status = way.small(a, b, out, way.address)
+    serial = SERIAL_WORK
+    if len(a) > 60 and get_num_threads() == 1:
+        serial = ALONE_WORK
+    status = way.small(a, b, out, way.address, serial)
     if status == DONE:
         return out
-    if status == LARGE and _native_pool and way.run_large(a, b, out) == DONE:
+    if status == LARGE and _native_pool:
+        status = way.run_large(a, b, out)
+        if status == DONE:
+            return out
+    if status == ENGINE or status == LARGE:  # the operands are as the engine wants them
+        _engine()(a, b, out)
         return out
     return NotImplemented
+
+
+@cache
+def _engine() -> Callable[[ndarray, ndarray, ndarray], None]:
+    """The engine, imported when a product first needs it."""
+    from .engine import run
+
+    return run
 
 
 def _fast_stack(way: _Way, a: ndarray, b: ndarray, out: Any) -> Any:

@@ -83,6 +83,8 @@ class Operands:
         )  # fmt: skip
 
     def slice_batch(self, first: int) -> Operands:
+        if self.batch == 1:
+            return self
         return replace(
             self,
             a=self.a + first * self.a_batch,

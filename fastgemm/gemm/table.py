@@ -117,8 +117,9 @@ def usable_isas() -> tuple[str, ...]:
     )
 
 
+@lru_cache(maxsize=1)
 def host_isa() -> str:
-    """The row in use: ``FASTGEMM_ISA`` if set, else the best the machine can run.
+    """The row in use: ``FASTGEMM_ISA`` if set (read once), else the best the machine can run.
 
     Raises ValueError if the variable names a row that does not exist or that the machine lacks.
     """
