@@ -189,7 +189,7 @@ class _Job:
             packed.append(packed_for(self.mutated[i], self.model))
         addresses = np.array([p.ctypes.data for p in packed], dtype=np.int64)
         numbers = self.ladder.model(self.model)
-        work = np.empty(work_size(addresses, self.model.available_limit), dtype=np.int64)
+        work = np.empty(work_size(packed, self.model.available_limit), dtype=np.int64)
         rows = self.out[self.starts[first] : self.starts[last]]
         bounds, done = np.array([0, last - first], dtype=np.int64), np.zeros(4, dtype=np.int64)
         local = self.starts[first : last + 1] - self.starts[first]

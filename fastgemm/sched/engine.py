@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from ..jit import njit
+import numpy as np
+from numpy.typing import NDArray
+
 from ..vectors import pointer
 from . import layout as L
 from .choosing import choose, node_at
 from .hazards import advance, issue, refresh_waits, release, release_pending, settle, take
 from .ladder_steps import stall_kind
 from .model import Flavor
-from .native import State, at_address, inner, shifted
+from .native import State, at_address, entry, inner, shifted
 from .pressure import commit_registers, open_gate, set_up_registers
 from .units import count_issue, set_up_units
 from .windows import note_commit, set_up_windows
@@ -259,17 +261,19 @@ def schedule_region(s, header, out):  # type: ignore[no-untyped-def]
         write_pick(s, n, row)
 
 
-@njit
-def work_size(addresses, limit):  # type: ignore[no-untyped-def]
-    """Words of the work vector that the largest of some packed DAGs needs."""
-    scalars = np.empty(L.SCALARS, np.int64)
-    largest = 0
-    for i in range(addresses.size):
-        largest = max(largest, lay_work(pointer(scalars), at_address(addresses[i]), limit))
-    return largest
+def work_size(packed: Sequence[NDArray[np.int64]], limit: int) -> int:
+    """Words of the work vector that the largest of some packed DAGs needs (see `lay_work`)."""
+    sizes = [0]
+    for header in packed:
+        nodes = int(header[L.H_NODES])
+        fixed = (limit + 1) + 18 + 32 * 32 + 64 + 256 + 8
+        counts = (L.H_WMMA, L.H_DS, L.H_VALUES, L.H_CELLS, L.H_SLICES)
+        rest = sum(int(header[name]) for name in counts) + 3 * int(header[L.H_REGISTERS])
+        sizes.append(nodes * L.LIVE + 9 * (nodes + 1) + fixed + rest)
+    return max(sizes)
 
 
-@njit
+@entry
 def run_batch(addresses, starts, chunk, model, work, out, done, log):  # type: ignore[no-untyped-def]
     """Schedule the packed DAGs `chunk[0]` to `chunk[1] - 1`; the rows of DAG i start at `starts[i]` of `out` (OUT words each).
 

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from ..jit import njit
 from . import layout
 
-__all__ = ["State", "at_address", "at_int16", "at_int32", "at_int8", "inner", "shifted"]
+__all__ = ["State", "at_address", "at_int16", "at_int32", "at_int8", "entry", "inner", "shifted"]
 
 
 class _LinkedLibrary(JITCodeLibrary):
@@ -32,9 +32,8 @@ class _LinkedLibrary(JITCodeLibrary):
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
-    def _optimize_final_module(self) -> None: ...
-
-    def _finalize_final_module(self) -> None:
+    def finalize(self) -> None:
+        self._final_module.verify()
         self._finalize_dynamic_globals()
         self._finalized = True
 
@@ -58,6 +57,31 @@ class _NoEnvironment:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._codegen, name)
+
+
+class _EntryLibrary(JITCodeLibrary):
+    """The code of a function Python calls: links all functions below it, once each, and optimises the whole."""
+
+    def finalize(self) -> None:
+        below = dict.fromkeys(self._linking_libraries)
+        queue = list(below)
+        while queue:
+            library = queue.pop()
+            if isinstance(library, _LinkedLibrary):
+                new = [other for other in library._linking_libraries if other not in below]
+                below.update(dict.fromkeys(new))
+                queue += new
+        self._linking_libraries = list(below)
+        super().finalize()
+
+
+class _EntryCompiler(Compiler):
+    """Numba's compiler for a function Python calls."""
+
+    def compile_extra(self, func: Callable[..., Any]) -> Any:
+        self.state.library = _EntryLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
+        return super().compile_extra(folded(func))
 
 
 class _LinkedCompiler(Compiler):
@@ -126,6 +150,11 @@ def _at(element: types.Integer) -> Any:
 
 
 at_address, at_int32, at_int16, at_int8 = _at(types.int64), _at(types.int32), _at(types.int16), _at(types.int8)
+
+
+def entry(function: Callable[..., Any]) -> Any:
+    """Compile a function Python calls and that calls `inner` ones; cached on disk like any other of the package."""
+    return function if config.DISABLE_JIT else njit(function, no_cfunc_wrapper=True, pipeline_class=_EntryCompiler)
 
 
 @intrinsic

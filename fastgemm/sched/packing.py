@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import njit
 from ..vectors import pointer
 from . import layout as L
 from .model import EdgeKind, Flag, Flavor, OperandKind
-from .native import at_address, at_int8, at_int16, at_int32, inner, shifted
+from .native import at_address, at_int8, at_int16, at_int32, entry, inner, shifted
 
 if TYPE_CHECKING:
     from .dag import Dag
@@ -320,7 +319,7 @@ def _fill_soft(table, nodes, rows, at):  # type: ignore[no-untyped-def]
     rows[at + nodes] = place - at
 
 
-@njit
+@entry
 def _pack(table, sizes, groups):  # type: ignore[no-untyped-def]
     """`sizes`: nodes, edges, operands, live-ins, live-outs, registers, (room), bound of slices, soft edges."""
     nodes, edges = sizes[0], sizes[1] - sizes[8]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import njit
 from .model import DagError
+from .native import entry
 
 if TYPE_CHECKING:
     from .dag import Dag
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["depths_and_heights"]
 
 
-@njit
+@entry
 def _topological(start: Any, target: Any, order: Any, open_count: Any) -> int:
     """Fill `order` with the nodes so that every edge points forward; returns how many could be placed."""
     n = order.size
@@ -39,7 +39,7 @@ def _topological(start: Any, target: Any, order: Any, open_count: Any) -> int:
     return filled
 
 
-@njit
+@entry
 def _longest(start: Any, target: Any, latency: Any, order: Any, depth: Any, height: Any) -> None:
     for i in range(order.size):
         node = order[i]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import njit
 from ..vectors import pointer
 from . import layout as L
 from .choosing import choose, node_at
@@ -18,7 +17,7 @@ from .engine import commit, lay_work, prepare_pick, remove, set_up, work_size, w
 from .hazards import settle
 from .ladders import Profile
 from .model import Reason
-from .native import State, at_address, inner, shifted
+from .native import State, at_address, entry, inner, shifted
 from .scheduling import packed_for, resolve
 
 __all__ = ["REPLAY_DTYPE", "Replay", "fidelity", "replay"]
@@ -41,7 +40,7 @@ def _same_queues(s, start, nodes, at):  # type: ignore[no-untyped-def]
     return 1
 
 
-@njit
+@entry
 def _follow(addresses, forced, start, nodes, model, work, out):  # type: ignore[no-untyped-def]
     """Schedule one packed DAG in the forced order; returns the picks made (fewer if a forced node was not ready)."""
     scalars, units, log = np.empty(L.SCALARS, np.int64), np.empty(L.FLAVORS * L.UNIT, np.int64), np.empty(1, np.int32)
@@ -101,7 +100,7 @@ def replay(region: Region, *, profile: str | Profile | None = None) -> Replay:
     ladder, model = resolve(region.compiler if profile is None else profile, None)
     packed = packed_for(region.dag, model)
     addresses = np.array([packed.ctypes.data], dtype=np.int64)
-    work = np.empty(work_size(addresses, model.available_limit), dtype=np.int64)
+    work = np.empty(work_size([packed], model.available_limit), dtype=np.int64)
     forced = region.picks["node"].astype(np.int64)
     out = np.zeros((forced.size, L.OUT), dtype=np.int32)
     start, nodes = region.queues.start.astype(np.int64), region.queues.nodes.astype(np.int64)

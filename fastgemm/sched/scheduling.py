@@ -154,7 +154,7 @@ def run(
 
     addresses = np.array([packed.ctypes.data], dtype=np.int64)
     starts, chunk = np.array([0, nodes], dtype=np.int64), np.array([0, 1], dtype=np.int64)
-    work = np.empty(work_size(addresses, model[L.M_AVAILABLE_LIMIT]), dtype=np.int64)
+    work = np.empty(work_size([packed], int(model[L.M_AVAILABLE_LIMIT])), dtype=np.int64)
     out = np.zeros((nodes, L.OUT), dtype=np.int32)
     log = np.empty(1, dtype=np.int32)
     for logging in (1, 2) if trace else (0,):
