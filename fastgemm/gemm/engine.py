@@ -162,6 +162,9 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
         if _takes_job(x, item, real == item):
             _run_job(x, table, item, real, threads, options.reproducible)
             return
+        if x.b_batch == 0 and x.batch > 1:  # one B for all: packed once
+            _run_stream(_as_one(x), table, dtype, options, threads, False)
+            return
         symmetric = x.symmetric and x.m >= SYMMETRIC_ROWS and x.c_n == item
         for i in range(x.batch):
             one = x.slice_batch(i)
@@ -170,6 +173,13 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
                 mirror(table, one.c, one.c_row, one.m, threads)
         return
     _run_stream(x, table, dtype, options, threads, False)
+
+
+def _as_one(x: Operands) -> Operands:
+    """A stack that multiplies one B as one tall product, where the rows of A and C go on from one member to the next."""
+    if x.a_batch == x.m * x.a_row and x.c_batch == x.m * x.c_row:
+        return replace(x, m=x.m * x.batch, batch=1)
+    return x
 
 
 def _with_contiguous_column(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
