@@ -186,7 +186,7 @@ class _Job:
         packed = []
         for i in range(first, last):
             self.mutated[i], self.reports[i] = prepare(self.dags[i], self.mutations, self.chosen)
-            packed.append(packed_for(self.mutated[i], self.model))
+            packed.append(packed_for(self.mutated[i], self.model, keep=False))
         addresses = np.array([p.ctypes.data for p in packed], dtype=np.int64)
         numbers = self.ladder.model(self.model)
         work = np.empty(work_size(packed, self.model.available_limit), dtype=np.int64)

@@ -128,10 +128,17 @@ def _mutated(dag: Dag, mutation: Mutation, chosen: str | Machine | None) -> tupl
     return mutate(dag, name, **options)
 
 
-def packed_for(dag: Dag, model: Machine) -> NDArray[np.int64]:
-    """The packed DAG with its windows numbered as the machine numbers them."""
+def packed_for(dag: Dag, model: Machine, *, keep: bool = True) -> NDArray[np.int64]:
+    """The packed DAG with its windows numbered as the machine numbers them; `keep` leaves the packed form with the DAG."""
+    if keep:
+        packed = dag.packed
+    else:
+        from .packing import pack
+
+        packed = vars(dag).get("packed")
+        packed = pack(dag) if packed is None else packed
     if dag.windows == model.windows:
-        return dag.packed
+        return packed
     used = np.unique(dag.window[dag.window >= 0])
     number = np.full(len(dag.windows) + 1, -1, dtype=np.int32)  # the last entry serves window -1
     for old in used.tolist():
@@ -141,7 +148,7 @@ def packed_for(dag: Dag, model: Machine) -> NDArray[np.int64]:
                 f"window {pattern!r} of the DAG is none of machine {model.name!r}: {', '.join(model.windows)}"
             )
         number[old] = model.windows.index(pattern)
-    packed = dag.packed.copy()
+    packed = packed.copy()
     packed[L.HEADER : L.HEADER + dag.n * L.NODE].reshape(-1, L.NODE)[:, L.WINDOW] = number[dag.window]
     return packed
 
