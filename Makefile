@@ -5,7 +5,7 @@
 #   make lint        ruff and mypy
 #   make docs-check  every example of the README and the docs, run
 #   make docs        the pictures of the docs, drawn anew by the package
-#   make bench       speed beside numpy (quiet machine, please)
+#   make bench       speed beside numpy, and of a start (quiet machine, please)
 #   make dist        wheel and source distribution in dist/
 #   make clean       remove what the above made
 
@@ -31,7 +31,7 @@ demo: $(STAMP)
 	$(BIN)/python -m fastgemm demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -W error
+	$(BIN)/python -m pytest -W error -n auto
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check fastgemm tests bench docs
@@ -47,6 +47,10 @@ docs: $(STAMP)
 # OPENBLAS_* overrides would slow the peer that is compared with
 bench: $(STAMP)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m fastgemm bench 64 128 256 512 1024 2048
+	mkdir -p .benchmarks
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest -q bench/bench_gemm.py --benchmark-enable \
+		--benchmark-columns=median,iqr,rounds --benchmark-sort=name --benchmark-json=.benchmarks/gemm.json
+	$(BIN)/python bench/bench_start.py
 
 dist: $(STAMP)
 	rm -rf build dist
