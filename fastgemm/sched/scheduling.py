@@ -136,7 +136,7 @@ def packed_for(dag: Dag, model: Machine, *, keep: bool = True) -> NDArray[np.int
         from .packing import pack
 
         packed = vars(dag).get("packed")
-        packed = pack(dag) if packed is None else packed
+        packed = pack(dag) if packed is None else packed  # type: ignore[assignment]
     if dag.windows == model.windows:
         return packed
     used = np.unique(dag.window[dag.window >= 0])
