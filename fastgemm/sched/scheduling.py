@@ -135,8 +135,8 @@ def packed_for(dag: Dag, model: Machine, *, keep: bool = True) -> NDArray[np.int
     else:
         from .packing import pack
 
-        packed = vars(dag).get("packed")
-        packed = pack(dag) if packed is None else packed  # type: ignore[assignment]
+        packed = vars(dag).get("packed")  # type: ignore[assignment]
+        packed = pack(dag) if packed is None else packed
     if dag.windows == model.windows:
         return packed
     used = np.unique(dag.window[dag.window >= 0])
