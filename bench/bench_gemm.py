@@ -111,7 +111,8 @@ def test_product(benchmark, report, case, library):
             return
         seconds = benchmark.stats.stats.median
         probe = peak_probe(np.dtype(case.dtype), case.threads)
-        peak = probe(min(0.1, max(0.01, seconds))) if probe is not None else float("nan")
+        # the best of some: a probe disturbed by something else would flatter us
+        peak = max(probe(min(0.1, max(0.01, seconds))) for _ in range(5)) if probe is not None else float("nan")
     work = (8 if out.dtype.kind == "c" else 2) * out.size * a.shape[-1] / 1e9
     benchmark.extra_info |= {"gflops": work / seconds, "peak_fraction": work / seconds / peak, "threads": case.threads}
     report(case.group, library, seconds=seconds, gflops=work / seconds, peak_fraction=work / seconds / peak)
