@@ -308,7 +308,7 @@ def test_stacks_beyond_one_batch_axis(spy, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("policy", [fg.HostPanels(), fg.Pingpong(), fg.PreloadAsync()], ids=str)
 def test_accumulating_in_c_or_in_a_tile_of_its_own(spy, policy, dtype):
-    a, b = integers((50, 24), dtype, 1), integers((24, 75), dtype, 2)
+    a, b = integers((50, 70), dtype, 1), integers((70, 75), dtype, 2)  # several K tiles
     tall = np.full((50, 150), np.nan, dtype)
     outs = {"rows": (empty(a, b), 1), "columns": (empty(a, b, "F"), 0), "gaps": (tall[:, ::2], 0)}
     outs["upside down"] = (empty(a, b)[::-1], 1)
@@ -342,6 +342,21 @@ def test_byte_swapped_operands(spy, dtype, swapped):
             assert spy.runs, "a byte-swapped operand is copied into a slot"
         for policy in (fg.Pingpong(), fg.HostPanels()):
             run(a, b, threads=2, policy=policy, tile=TILE, cores=2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_b_for_a_stack_is_packed_once(spy, dtype, threads):
+    m, k, n = large_b(dtype)
+    a, b = integers((3, m, k), dtype, 1), integers((1, k, n), dtype, 2)
+    shared = np.broadcast_to(b, (3, k, n))
+    calls = spy.watch(dtype)
+    run(a[:1], b, threads=threads)
+    once = calls["pack rows kernel"]
+    for stack in (a, integers((3, m + 5, k), dtype, 3)[:, :m], a[::-1]):
+        calls.clear()
+        run(stack, shared, threads=threads)
+        assert 0 < calls["pack rows kernel"] <= once * 1.2
 
 
 # --- products with the own transpose -------------------------------------------------------------------------------------------

@@ -52,6 +52,17 @@ def test_bound_of_the_hosts_own_policy(problem, dtype, threads):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+def test_bound_of_the_hosts_own_policy_into_an_output_with_gaps(problem, threads):
+    m, n, k = problem
+    chunks = max(-(-n // 4608), 2 * threads)
+    plan = layout(problem, "f4", DEFAULTS, threads, direct=False)
+    assert plan.own <= (min(m, 4096) + 8) * (min(n, 4608) + 48) * 4 + 64
+    assert plan.common <= k * (n + 48 * chunks) * 4
+    assert plan.bytes(threads) <= threads * plan.own + plan.common + plan.cores * CORE_BYTES
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize(
