@@ -13,6 +13,7 @@ from oracle_sched import Early
 
 import fastgemm.sched as sched
 from fastgemm.sched import Dag, DagError, Flavor
+from fastgemm.sched.model import parse_flavor
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "corpus"
@@ -52,11 +53,73 @@ def test_orders_of_llvms_own_tests(name):
 def test_unit_totals_of_llvms_own_test():
     case = CASES["hwui_totals"]
     flavors = ["VMEM", "DS", "DMA", "SingleCycleVALU", "TRANS"]
-    for flavor, item in zip(flavors, case["instructions"], strict=True):
-        cycles, count = case["expected"][flavor]
-        assert item["count"] == count
-        total = item["count"] * item["unit_cycles"]
-        assert (total // 16 if flavor == "DS" else total) == cycles
+    items = [
+        {"opcode": item["opcode"], "flavor": flavor, "unit_cycles": item["unit_cycles"]}
+        for flavor, item in zip(flavors, case["instructions"], strict=True)
+        for _ in range(item["count"])
+    ]
+    dag, fifo = Dag.build(items, machine="upstream"), sched.machine("upstream").ds_fifo
+    for name, expected in case["expected"].items():
+        nodes = dag.nodes_where(parse_flavor(name))
+        total = int(dag.unit_cycles[nodes].sum())
+        assert [total // fifo if name == "DS" else total, nodes.size] == expected
+
+
+def f16_kernel():
+    """The f16 kernel of the article as its record describes it: the DAG, node numbers by name, and loads by fragment."""
+    items, edges, loads = [], [], {}
+    for k in range(4):
+        for kind, count in (("A", 8), ("B", 4)):
+            for i in range(count if k < 3 else 0):
+                loads[kind, k + 1, i] = [f"{kind}{k + 1}.{i}.{half}" for half in "ab"]
+                load = {"opcode": "DS_READ_B128_gfx9", "unit_cycles": 60, "latency": 60, "defs": [f"{kind}{k + 1}.{i}"]}
+                items += [{**load, "id": name} for name in loads[kind, k + 1, i]]
+        for m, n in np.ndindex(8, 4):
+            w = 32 * k + 4 * m + n
+            items.append({"opcode": "V_WMMA_F32_16X16X32_F16_w32_twoaddr", "id": f"W{w}"})
+            if k:
+                edges.append((f"W{w - 32}", f"W{w}", "data", 8))
+                edges += [(name, f"W{w}", "data", 60) for name in loads["A", k, m] + loads["B", k, n]]
+    registers = {f"{kind}{k}.{i}": (8, "vector") for kind, k, i in loads}
+    dag = Dag.build(items, edges, machine="upstream", registers=registers)
+    return dag, {item["id"]: number for number, item in enumerate(items)}, loads
+
+
+def issue_positions(dag, number, loads):
+    """(first consumer, 0 for A and 1 for B, last WMMA issued before the fragment's first load), sorted."""
+    order = sched.schedule(dag, profile="upstream").order
+    place = np.empty(dag.n, dtype=int)
+    place[order] = np.arange(dag.n)
+    matrix = np.sort([place[number[f"W{i}"]] for i in range(128)])
+    return sorted(
+        (32 * k + (4 * i if kind == "A" else i), kind, int(np.searchsorted(matrix, place[number[names[0]]])) - 1)
+        for (kind, k, i), names in loads.items()
+    )
+
+
+def test_f16_kernel_issues_its_loads_where_the_article_does():
+    dag, number, loads = f16_kernel()
+    expected = CASES["kernel_f16_positions"]["expected"]
+    mutated, report = sched.mutate(dag, "wmma_window")
+    assert report.budget == CASES["mutation_f16"]["expected_budget"] == 88
+    wanted = sorted(
+        (f["first_consumer"], f["last_consumer"], f["vgprs"], f["expect_late_start"], f["expect_anchor"])
+        for f in CASES["mutation_f16"]["fragments"]
+    )
+    assert wanted == sorted(
+        (f.first_consumer, f.last_consumer, f.vgprs, f.late_start, f.anchor) for f in report.fragments
+    )
+    found = [row for row in issue_positions(mutated, number, loads) if row[0] >= 60]
+    assert [row[2] for row in found] == [row["issued_after_wmma"] for row in expected["mutation_on"]]
+    opening = number["W7"]
+    held = [number[name] for names in loads.values() for name in names]
+    delayed = dag.with_edges([opening] * len(held), held)
+    found = [row for row in issue_positions(delayed, number, loads) if row[0] >= 60]
+    differ = [
+        abs(row[2] - want["issued_after_wmma"])
+        for row, want in zip(found, expected["mutation_off_article"], strict=True)
+    ]
+    assert max(differ) <= CASES["kernel_f16_positions"]["tolerance_wmma"]
 
 
 def test_window_waits_are_those_of_the_table():
