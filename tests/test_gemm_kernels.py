@@ -1,7 +1,8 @@
 """Every kernel and every loop of every instruction set this machine has, called at its address, gives the exact result.
 
 Operands hold small integers, so equality is exact.  Every buffer ends at a page that cannot be touched, what lies between and
-before its elements is NaN, and after a call all its bytes are compared: a kernel that reads or writes past its tile is seen.
+before its elements is NaN, and after a call all its bytes are compared: a kernel that writes beside its tile fails the comparison,
+one that goes past the end of its operands is a crash, which pytest's fault handler names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from fastgemm.gemm import job, multiply
 from fastgemm.gemm import table as t
+from fastgemm.gemm.mirror import mirror
 
 DTYPES = ("f4", "f8", "c8", "c16")
 DEPTHS = (0, 1, 3, 4, 5, 9)
@@ -503,3 +505,17 @@ def test_copying_elements(table, layout):
         target.expected[...] = source
         loop(multiply.COPY, table.address, source.ctypes.data, *strides, stored != dtype, target.at, *to, m, n)
         target.check(f"copy {m} x {n} by {layout}")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 37, 128, 150])
+def test_mirroring_fills_the_upper_triangle_from_the_lower_alone(table, n, threads):
+    """Nothing above the diagonal is read, and nothing outside the matrix touched."""
+    dtype = table.element.dtype
+    values = integers((n, n), dtype)
+    c = Result(MEMORY[0], (n, n), dtype, (n * dtype.itemsize + 16, dtype.itemsize), 0)
+    lower = np.tril_indices(n)
+    c.array[lower] = values[lower]
+    c.expected[...] = np.tril(values) + np.tril(values, -1).T
+    mirror(table.address, c.at, c.array.strides[0], n, threads)
+    c.check(f"mirror {n} x {n}")
