@@ -34,7 +34,17 @@ def test_config_names_a_wrong_mode():
         fg.show_config(mode="yaml")
 
 
-def test_config_shows_the_environment_and_the_forced_row(monkeypatch):
+@pytest.fixture
+def row_read_afresh():
+    """The variable is read once a process."""
+    from fastgemm.gemm.table import host_isa
+
+    host_isa.cache_clear()
+    yield
+    host_isa.cache_clear()
+
+
+def test_config_shows_the_environment_and_the_forced_row(monkeypatch, row_read_afresh):
     monkeypatch.setenv("FASTGEMM_ISA", "generic")
     facts = fg.show_config(mode="dicts")
     assert facts["environment"]["FASTGEMM_ISA"] == "generic"
