@@ -18,7 +18,9 @@ _SAMPLE_SECONDS = 0.002  # a sample shorter than this is read through the clock'
 _MIN_PAIRS, _MAX_PAIRS = 5, 201
 # Rest between samples on several threads: OpenBLAS's workers spin for 2**26 cycles after a call, on the cores the next sample
 # needs.  Nobody alternates between two libraries, so neither should pay for the other's waiting.
-SETTLE = 0.035
+SETTLE = 0.25
+# ... and so long is a sample then: a worker that wakes on its caller's processor takes some 8 ms to be moved.
+_SETTLED_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ class Pairs:
     count: int
 
 
-def sample_loops(call: Callable[[], object]) -> int:
+def sample_loops(call: Callable[[], object], seconds: float = _SAMPLE_SECONDS) -> int:
     """How many calls one sample takes; also the warm-up."""
     call()
     start = time.perf_counter()
     call()
-    return max(1, round(_SAMPLE_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    return max(1, round(seconds / max(time.perf_counter() - start, 1e-7)))
 
 
 def _sample(call: Callable[[], object], loops: int, settle: float) -> float:
@@ -63,11 +65,13 @@ def pairs(
     ``probe(seconds)`` is run right after our sample, for as long as it took, and returns a rate (the machine's peak).
     ``settle`` seconds of rest go before each sample, see :data:`SETTLE`; they do not count into ``seconds``.
     """
-    loops, peer_loops = sample_loops(ours), sample_loops(peer)
+    long = _SETTLED_SECONDS if settle else _SAMPLE_SECONDS
+    loops, peer_loops = sample_loops(ours, long), sample_loops(peer, long)
     taken: list[tuple[float, float]] = []
     rates: list[float] = []
     left = seconds
-    while len(taken) < _MIN_PAIRS or (left > 0 and len(taken) < _MAX_PAIRS):
+    most = _MIN_PAIRS if settle else _MAX_PAIRS
+    while len(taken) < _MIN_PAIRS or (left > 0 and len(taken) < most):
         start = time.perf_counter()
         ours_first = len(taken) % 2 == 0  # neither is always the one that runs on the other's warm caches
         other = 0.0 if ours_first else _sample(peer, peer_loops, settle)

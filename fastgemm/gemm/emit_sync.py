@@ -30,6 +30,8 @@ __all__ = [
     "give_way",
     "load",
     "pause",
+    "processor",
+    "set_affinity",
     "store",
     "swap",
 ]
@@ -212,3 +214,33 @@ def clock(typingctx: Any) -> Any:
         return builder.add(builder.mul(seconds, ir.Constant(_I64, _NANO)), nanoseconds)
 
     return types.int64(), emit
+
+
+@intrinsic
+def processor(typingctx: Any) -> Any:
+    """The processor the calling thread is on, -1 where the system does not tell (Linux: libc's sched_getcpu)."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if _SYS_FUTEX is None:
+            return ir.Constant(_I64, -1)
+        kind = ir.FunctionType(ir.IntType(32), [])
+        return builder.sext(
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_getcpu"), []), _I64
+        )
+
+    return types.int64(), emit
+
+
+@intrinsic
+def set_affinity(typingctx: Any, thread: Any, size: Any, mask: Any) -> Any:
+    """Keep a thread (its system number) to the processors of a mask of `size` bytes at an address; a refusal changes nothing."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if _SYS_FUTEX is not None:
+            word = ir.IntType(32)
+            kind = ir.FunctionType(word, [word, _I64, _I64])
+            function = cgutils.get_or_insert_function(builder.module, kind, "sched_setaffinity")
+            builder.call(function, [builder.trunc(args[0], word), args[1], args[2]])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), emit

@@ -18,6 +18,7 @@ with threads.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import itertools
 import os
 import threading
@@ -53,9 +54,16 @@ class _Pool:
         self._memory = np.zeros(tickets.WORDS + _LINE // 8, np.int64)
         self.address = -(-self._memory.ctypes.data // _LINE) * _LINE
         self.native = pool_kind() == "futex"
+        if self.native:
+            allowed = sum(1 << cpu for cpu in os.sched_getaffinity(0))
+            for word in range(tickets.MASK_WORDS):
+                self._write(tickets.ALLOWED + 8 * word, allowed >> 64 * word & (1 << 64) - 1)
         self.asked = 0
         self.gang = Gang()
         self._workers: list[threading.Thread] = []
+
+    def _write(self, offset: int, value: int) -> None:
+        ctypes.c_uint64.from_address(self.address + offset).value = value
 
     def grow(self, size: int) -> None:
         """Have `size` workers, or as many as the system starts."""
@@ -69,6 +77,7 @@ class _Pool:
         tickets.limit_workers(self.address, len(self._workers))
 
     def _serve(self, number: int, memory: np.ndarray) -> None:
+        self._write(tickets.TIDS + 8 * number, threading.get_native_id())
         # `memory` lives as long as this frame: a worker caught inside a job at exit keeps it.
         tickets.serve(self.address, number)
 
