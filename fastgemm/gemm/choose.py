@@ -68,7 +68,9 @@ def blocking(problem: tuple[int, int, int], item: int, real: int, threads: int, 
     """Tile and (virtual) cores for a product whose B is packed; ``cache`` is the last-level cache in bytes."""
     m, n, k = problem
     chunks = max(-(-n // _COLUMNS), 2 * threads if threads > 1 else 1)
-    width = _even(n, max(_PANEL, -(-n // chunks)), _PANEL)
+    # One thread gets whole panels; several get equal chunks, as 288 + 288 + 288 + 160 of 1024 would leave one waiting.
+    step = _PANEL if threads == 1 else max(1, 64 // item)
+    width = _even(n, max(_PANEL, -(-n // chunks)), step)
     kc = slab(m, k, min(n, _COLUMNS), item, real, cache, strict)
     cores = -(-n // width) if threads > 1 else 1
     return Blocking((_even(m, _ROWS, 8), width, kc), cores)

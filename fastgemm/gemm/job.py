@@ -43,7 +43,7 @@ _NEAR_BYTES = 2 << 20
 # Of a stack of small products so much is walked at once, one group of rows after the other.
 _STACK_BYTES = 32768
 # Up to so many rows a B beyond CACHED_BYTES is streamed; more are better multiplied from packed slabs.
-STREAMED_ROWS = 8
+STREAMED_ROWS = 4
 # B is read where it lies up to IN_PLACE_BYTES (98-99 % of the peak at 192..256; packing wins from about n = 400); with few rows of
 # A, which would not repay packing, as long as the last-level cache holds it.
 IN_PLACE_BYTES = 640 * 1024
@@ -88,7 +88,7 @@ def _row_times_matrix(table, a, a_k, b, b_k, c, n, k):  # type: ignore[no-untype
 @inner
 def _few_rows_times_matrix(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k):  # type: ignore[no-untyped-def]
     """A few rows of A times a B that no cache holds: eight rows of B at a time are scaled into every row of C, so that B comes
-    from memory once, in long streams (8 x 4096 x 4096 float64: 1.5 times what strips of columns reach)."""
+    from memory once, in long streams (4 x 4096 x 4096 float64: 1.5 times numpy, strips of columns 0.7)."""
     item = load_i64(table + 8 * t.ITEM)
     block = _WIDE_BYTES // item
     for column in range(0, n, block):
