@@ -11,7 +11,7 @@ from fastgemm import measure
 
 
 def test_pairs_alternate_and_the_probe_follows_our_sample(monkeypatch):
-    monkeypatch.setattr(measure, "sample_loops", lambda call: 1)
+    monkeypatch.setattr(measure, "sample_loops", lambda call, seconds: 1)
     seen: list[str] = []
     result = measure.pairs(
         lambda: seen.append("ours"),
@@ -25,7 +25,7 @@ def test_pairs_alternate_and_the_probe_follows_our_sample(monkeypatch):
 
 
 def test_a_rest_comes_with_an_unmeasured_call(monkeypatch):
-    monkeypatch.setattr(measure, "sample_loops", lambda call: 3)
+    monkeypatch.setattr(measure, "sample_loops", lambda call, seconds: 3)
     rests: list[float] = []
     monkeypatch.setattr(measure.time, "sleep", rests.append)
     calls = {"ours": 0, "peer": 0}
@@ -39,7 +39,7 @@ def test_a_rest_comes_with_an_unmeasured_call(monkeypatch):
 
 
 def test_ratio_is_the_median_of_the_pairs(monkeypatch):
-    monkeypatch.setattr(measure, "sample_loops", lambda call: 1)
+    monkeypatch.setattr(measure, "sample_loops", lambda call, seconds: 1)
     times = iter([1.0, 2.0, 8.0, 4.0, 1.0, 3.0, 10.0, 5.0, 2.0, 100.0])
     monkeypatch.setattr(measure, "_sample", lambda call, loops, settle: next(times))
     # pairs (ours, peer): (1, 2), (4, 8), (1, 3), (5, 10), (2, 100)
