@@ -372,6 +372,7 @@ def multiply_in_place(arguments, _share, _thread):  # type: ignore[no-untyped-de
     c, c_row, m, n, k, add = w[6], w[7], w[8], w[9], w[10], w[11]
     item, lanes, vecs = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.LANES), load_i64(table + 8 * t.PANEL_VECS)
     if k <= 32 and m > 64 and n > 4 * vecs * lanes:
+        # no shift; a constant here would make the tuple another type, and numba compile by_rows a second time
         by_rows(table, a, a_row, a_k, b, (b_k, vecs * lanes * item, b_k, vecs * 0), c, c_row, m, n, k, add)
     else:
         by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add)
