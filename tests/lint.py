@@ -126,6 +126,16 @@ def ir_is_built_in_one_place(module: Module) -> Findings:
                 yield node.lineno, "text of LLVM IR: it is built in fastgemm/gemm/emit*.py only"
 
 
+def linked_code_allocates_nothing(module: Module) -> Findings:
+    """A function under ``entry`` or ``inner`` works on memory it is given: a pointer does not keep a local array alive."""
+    for function in _functions(module.tree):
+        if not {_dotted(decorator) for decorator in function.decorator_list} & {"entry", "inner"}:
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and _dotted(node).startswith("np.") and "int" not in _dotted(node):
+                yield node.lineno, f"{function.name}: {_dotted(node)}; take the memory as an argument"
+
+
 def modules_stay_short(module: Module) -> Findings:
     """No module above the limit."""
     lines = module.source.count("\n")
@@ -204,6 +214,7 @@ def no_room_for_leftovers(module: Module) -> Findings:
 RULES: tuple[Callable[[Module], Findings], ...] = (
     jitted_by_the_house_decorator,
     ir_is_built_in_one_place,
+    linked_code_allocates_nothing,
     modules_stay_short,
     functions_stay_short,
     nothing_unfinished,

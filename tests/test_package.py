@@ -148,6 +148,7 @@ def test_house_rule(rule):
 BAD = {
     "jitted_by_the_house_decorator": "from numba import njit\n\n@njit(fastmath=True)\ndef f(x):\n    return x\n",
     "ir_is_built_in_one_place": "from llvmlite import ir\n",
+    "linked_code_allocates_nothing": "@entry\ndef f(n):\n    return pointer(np.empty(n, np.int64))\n",
     "modules_stay_short": "x = 1\n" * 601,
     "functions_stay_short": "def f():\n" + "    x = 1\n" * 90,
     "nothing_unfinished": "def f():\n    raise NotImplementedError('later')\n",

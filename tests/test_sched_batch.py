@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -110,3 +113,27 @@ def test_an_empty_batch_is_complete():
     empty = sched.schedule_batch([])
     assert empty.complete and len(empty) == 0 and empty.picks.size == 0
     assert sched.schedule_batch([Dag.from_arrays([], [])])[0].picks.size == 0
+
+
+REUSE = """
+import numpy as np
+import fastgemm.sched as sched
+dag = sched.synthetic.gemm(128, 128, 128)
+region = sched.read_corpus({corpus!r})[0]
+schedules = [sched.schedule(sched.mutate(dag)[0]), sched.schedule(dag, profile="llvm24-early")]
+orders = [schedule.order for schedule in schedules] + [sched.replay(region).detail["node"]]
+print(np.concatenate(orders).tolist())
+"""
+
+
+@pytest.mark.parametrize("junk", ["85", "165"])
+def test_nothing_reads_memory_it_has_given_back(junk):
+    """The C library fills what is freed with a pattern: a pointer into a dead array would show in the picks, or crash."""
+    code = REUSE.format(corpus=str(CORPUS / "tt_scaled_fp8_128x128x128_s2.llvm24-late.json.gz"))
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | extra, capture_output=True, text=True, check=True
+        ).stdout
+        for extra in ({}, {"MALLOC_PERTURB_": junk})
+    ]
+    assert printed[0] == printed[1] and printed[0].startswith("[")

@@ -18,7 +18,7 @@ from .pressure import commit_registers, open_gate, set_up_registers
 from .units import count_issue, set_up_units
 from .windows import note_commit, set_up_windows
 
-__all__ = ["run_batch", "work_size"]
+__all__ = ["open_state", "run_batch", "work_size"]
 
 _WMMA, _VALU1, _VALUN, _DS, _FENCE = (
     int(Flavor.WMMA), int(Flavor.VALU1), int(Flavor.VALUN), int(Flavor.DS), int(Flavor.FENCE))  # fmt: skip
@@ -261,8 +261,17 @@ def schedule_region(s, header, out):  # type: ignore[no-untyped-def]
         write_pick(s, n, row)
 
 
+@inner
+def open_state(header, model, work, log):  # type: ignore[no-untyped-def]
+    """The state of a packed DAG in a work vector: scalars and unit records first, then the sections of `lay_work`."""
+    lay_work(work, header, model[L.M_AVAILABLE_LIMIT])
+    units = shifted(work, np.int64(L.SCALARS))
+    vector = shifted(units, np.int64(L.FLAVORS * L.UNIT))
+    return State(shifted(header, np.int64(L.HEADER)), vector, vector, work, units, model, log)
+
+
 def work_size(packed: Sequence[NDArray[np.int64]], limit: int) -> int:
-    """Words of the work vector that the largest of some packed DAGs needs (see `lay_work`)."""
+    """Words of the work vector that the largest of some packed DAGs needs (see `open_state`)."""
     sizes = [0]
     for header in packed:
         nodes = int(header[L.H_NODES])
@@ -270,7 +279,7 @@ def work_size(packed: Sequence[NDArray[np.int64]], limit: int) -> int:
         counts = (L.H_WMMA, L.H_DS, L.H_VALUES, L.H_CELLS, L.H_SLICES)
         rest = sum(int(header[name]) for name in counts) + 3 * int(header[L.H_REGISTERS])
         sizes.append(nodes * L.LIVE + 9 * (nodes + 1) + fixed + rest)
-    return max(sizes)
+    return L.SCALARS + L.FLAVORS * L.UNIT + max(sizes)
 
 
 @entry
@@ -280,16 +289,13 @@ def run_batch(addresses, starts, chunk, model, work, out, done, log):  # type: i
     `done[0]` counts finished DAGs; `done[1]` set by another thread stops before the next one; `done[2]` asks for the log of the
     last DAG, `done[3]` returns the words it takes.
     """
-    scalars, units = np.empty(L.SCALARS, np.int64), np.empty(L.FLAVORS * L.UNIT, np.int64)
-    c = pointer(scalars)
+    c = pointer(work)
     c[L.C_LOGGING] = done[2]
     for i in range(chunk[0], chunk[1]):
         if done[1] != 0:
             break
         header = at_address(addresses[i])
-        vector = pointer(work)
-        lay_work(c, header, model[L.M_AVAILABLE_LIMIT])
-        s = State(shifted(header, np.int64(L.HEADER)), vector, vector, c, pointer(units), pointer(model), pointer(log))
+        s = open_state(header, pointer(model), c, pointer(log))
         schedule_region(s, header, shifted(pointer(out), starts[i] * L.OUT))
         done[0] += 1
         done[3] = c[L.C_LOGGED]

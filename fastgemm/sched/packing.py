@@ -319,24 +319,23 @@ def _fill_soft(table, nodes, rows, at):  # type: ignore[no-untyped-def]
     rows[at + nodes] = place - at
 
 
-@entry
-def _pack(table, sizes, groups):  # type: ignore[no-untyped-def]
-    """`sizes`: nodes, edges, operands, live-ins, live-outs, registers, (room), bound of slices, soft edges."""
-    nodes, edges = sizes[0], sizes[1] - sizes[8]
-    head, slices = np.empty(sizes[5] + 1, np.int64), np.empty(sizes[7] * _SLICE, np.int64)
-    t, z, h, sl = pointer(table), pointer(sizes), pointer(head), pointer(slices)
-    count, cells = _slice_registers(t, z, h, sl)
-    sizes[6] = 2 * _count_touched(t, z, h, sl) + 1
-    values, last = np.empty(sizes[6] * L.VALUE, np.int64), np.empty(sizes[6], np.int64)
-    lists = np.empty(2 * (nodes + 1) + 2 * sizes[6], np.int64)
-    found, live_in, n_reads, n_defines = _follow_values(t, z, h, sl, pointer(values), pointer(last), pointer(lists))
-    soft = nodes + 1 + sizes[8] if sizes[8] > 0 else 0
-    size = (nodes + 1) * L.NODE + 3 * edges + n_reads + n_defines + found * L.VALUE + count + soft
-    packed = np.empty(L.HEADER + size, np.int64)
-    packed[: L.HEADER] = 0
-    rows = shifted(pointer(packed), np.int64(L.HEADER))
-    packed[L.H_BIASED] = _fill_rows(t, nodes, rows, pointer(groups))
-    at = _fill_edges(t, nodes, rows, (nodes + 1) * L.NODE)
+# sizes of a DAG and what the steps of `_pack` find
+(_Z_NODES, _Z_EDGES, _Z_OPERANDS, _Z_IN, _Z_OUT, _Z_REGISTERS, _Z_ROOM, _Z_MOST_SLICES, _Z_SOFT) = range(9)
+(_Z_SLICES, _Z_CELLS, _Z_VALUES, _Z_LIVE_IN, _Z_READS, _Z_DEFINES) = range(9, 15)
+
+
+@inner
+def _fill(table, sizes, slices, scratch, packed, groups):  # type: ignore[no-untyped-def]
+    """Write the packed form from what the earlier steps found."""
+    nodes, edges = sizes[_Z_NODES], sizes[_Z_EDGES] - sizes[_Z_SOFT]
+    count, found = sizes[_Z_SLICES], sizes[_Z_VALUES]
+    n_reads, n_defines = sizes[_Z_READS], sizes[_Z_DEFINES]
+    lists = shifted(scratch, sizes[_Z_ROOM] * (L.VALUE + 1))
+    for i in range(L.HEADER):
+        packed[i] = 0
+    rows = shifted(packed, np.int64(L.HEADER))
+    packed[L.H_BIASED] = _fill_rows(table, nodes, rows, groups)
+    at = _fill_edges(table, nodes, rows, (nodes + 1) * L.NODE)
     for n in range(nodes + 1):
         rows[n * L.NODE + L.READ] = at + lists[2 * n]
         rows[n * L.NODE + L.DEFINE] = at + n_reads + lists[2 * n + 1]
@@ -344,27 +343,45 @@ def _pack(table, sizes, groups):  # type: ignore[no-untyped-def]
         rows[at + i] = lists[2 * (nodes + 1) + i]
     at += n_reads
     for i in range(n_defines):
-        rows[at + i] = lists[2 * (nodes + 1) + sizes[6] + i]
+        rows[at + i] = lists[2 * (nodes + 1) + sizes[_Z_ROOM] + i]
     at += n_defines
     packed[L.H_VALUE_AT] = at
     for i in range(found * L.VALUE):
-        rows[at + i] = values[i]
+        rows[at + i] = scratch[i]
     at += found * L.VALUE
     packed[L.H_SLICE_AT] = at
     for i in range(count):  # loop-carried: read before its last load, and not after it
-        first, final, load = (
-            slices[i * _SLICE + _FIRST_USE],
-            slices[i * _SLICE + _LAST_USE],
-            slices[i * _SLICE + _LAST_LOAD],
-        )
+        first, final = slices[i * _SLICE + _FIRST_USE], slices[i * _SLICE + _LAST_USE]
+        load = slices[i * _SLICE + _LAST_LOAD]
         rows[at + i] = 1 if first >= 0 and load >= 0 and final <= load and first < load else 0
     at += count
-    if soft > 0:
+    if sizes[_Z_SOFT] > 0:
         packed[L.H_SOFT_AT] = at
-        _fill_soft(t, nodes, rows, at)
-    packed[L.H_NODES], packed[L.H_EDGES], packed[L.H_VALUES], packed[L.H_LIVE_IN] = nodes, edges, found, live_in
-    packed[L.H_CELLS], packed[L.H_SLICES], packed[L.H_REGISTERS] = cells, count, sizes[5]
-    return packed
+        _fill_soft(table, nodes, rows, at)
+    packed[L.H_NODES], packed[L.H_EDGES] = nodes, edges
+    packed[L.H_VALUES], packed[L.H_LIVE_IN] = found, sizes[_Z_LIVE_IN]
+    packed[L.H_CELLS], packed[L.H_SLICES], packed[L.H_REGISTERS] = sizes[_Z_CELLS], count, sizes[_Z_REGISTERS]
+
+
+@entry
+def _pack(step, table, sizes, slices, scratch, packed, groups):  # type: ignore[no-untyped-def]
+    """Pack in three steps, because each finds how much room the next one takes.
+
+    0 cuts slices (`slices` = their heads per register, then the slices), 1 follows values (`scratch` = values, last readers,
+    lists), 2 writes `packed`.
+    """
+    t, z, head, room = pointer(table), pointer(sizes), pointer(slices), pointer(scratch)
+    cut = shifted(head, sizes[_Z_REGISTERS] + 1)
+    if step == 0:
+        sizes[_Z_SLICES], sizes[_Z_CELLS] = _slice_registers(t, z, head, cut)
+        sizes[_Z_ROOM] = 2 * _count_touched(t, z, head, cut) + 1
+    elif step == 1:
+        last = shifted(room, sizes[_Z_ROOM] * L.VALUE)
+        lists = shifted(last, sizes[_Z_ROOM])
+        found = _follow_values(t, z, head, cut, room, last, lists)
+        sizes[_Z_VALUES], sizes[_Z_LIVE_IN], sizes[_Z_READS], sizes[_Z_DEFINES] = found
+    else:
+        _fill(t, z, cut, room, pointer(packed), pointer(groups))
 
 
 def _address(array: NDArray[np.generic]) -> int:
@@ -390,9 +407,23 @@ def pack(dag: Dag) -> NDArray[np.int64]:
     arrays = [np.ascontiguousarray(getattr(dag, name)) for name in _TABLE]
     table = np.array([_address(array) for array in arrays], dtype=np.int64)
     soft = int(np.count_nonzero(dag.edge_kind >= _WEAK))
-    sizes = [dag.n, dag.edges, dag.operand_kind.size, dag.live_in_register.size, dag.live_out_register.size]
-    sizes += [dag.register_id.size, 0, _most_slices(dag), soft]
-    packed: NDArray[np.int64] = _pack(table, np.array(sizes, dtype=np.int64), _GROUP_TABLE)
+    sizes = np.zeros(15, dtype=np.int64)
+    sizes[:_Z_REGISTERS] = (
+        dag.n,
+        dag.edges,
+        dag.operand_kind.size,
+        dag.live_in_register.size,
+        dag.live_out_register.size,
+    )
+    sizes[_Z_REGISTERS], sizes[_Z_MOST_SLICES], sizes[_Z_SOFT] = dag.register_id.size, _most_slices(dag), soft
+    slices = np.empty(dag.register_id.size + 1 + int(sizes[_Z_MOST_SLICES]) * _SLICE, dtype=np.int64)
+    _pack(0, table, sizes, slices, table, table, _GROUP_TABLE)
+    scratch = np.empty(int(sizes[_Z_ROOM]) * (L.VALUE + 3) + 2 * (dag.n + 1), dtype=np.int64)
+    _pack(1, table, sizes, slices, scratch, table, _GROUP_TABLE)
+    size = (dag.n + 1) * L.NODE + 3 * (dag.edges - soft) + (dag.n + 1 + soft if soft else 0)
+    size += int(sizes[_Z_READS] + sizes[_Z_DEFINES] + sizes[_Z_VALUES] * L.VALUE + sizes[_Z_SLICES])
+    packed = np.empty(L.HEADER + size, dtype=np.int64)
+    _pack(2, table, sizes, slices, scratch, packed, _GROUP_TABLE)
     packed[L.H_LOOP], packed[L.H_VGPR_LIMIT], packed[L.H_SGPR_LIMIT] = (
         dag.whole_single_block_loop,
         dag.vgpr_limit,

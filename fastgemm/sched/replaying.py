@@ -13,11 +13,11 @@ from ..vectors import pointer
 from . import layout as L
 from .choosing import choose, node_at
 from .corpus import Region
-from .engine import commit, lay_work, prepare_pick, remove, set_up, work_size, write_pick
+from .engine import commit, open_state, prepare_pick, remove, set_up, work_size, write_pick
 from .hazards import settle
 from .ladders import Profile
 from .model import Reason
-from .native import State, at_address, entry, inner, shifted
+from .native import at_address, entry, inner, shifted
 from .scheduling import packed_for, resolve
 
 __all__ = ["REPLAY_DTYPE", "Replay", "fidelity", "replay"]
@@ -41,14 +41,11 @@ def _same_queues(s, start, nodes, at):  # type: ignore[no-untyped-def]
 
 
 @entry
-def _follow(addresses, forced, start, nodes, model, work, out):  # type: ignore[no-untyped-def]
+def _follow(addresses, forced, start, nodes, model, work, out, log):  # type: ignore[no-untyped-def]
     """Schedule one packed DAG in the forced order; returns the picks made (fewer if a forced node was not ready)."""
-    scalars, units, log = np.empty(L.SCALARS, np.int64), np.empty(L.FLAVORS * L.UNIT, np.int64), np.empty(1, np.int32)
-    c, vector, header = pointer(scalars), pointer(work), at_address(addresses[0])
+    c, header = pointer(work), at_address(addresses[0])
     c[L.C_LOGGING] = 0
-    lay_work(c, header, model[L.M_AVAILABLE_LIMIT])
-    instructions = shifted(header, np.int64(L.HEADER))
-    s = State(instructions, vector, vector, c, pointer(units), pointer(model), pointer(log))
+    s = open_state(header, pointer(model), c, pointer(log))
     set_up(s, header)
     for pick in range(forced.size):
         row = shifted(pointer(out), np.int64(pick * L.OUT))
@@ -104,7 +101,8 @@ def replay(region: Region, *, profile: str | Profile | None = None) -> Replay:
     forced = region.picks["node"].astype(np.int64)
     out = np.zeros((forced.size, L.OUT), dtype=np.int32)
     start, nodes = region.queues.start.astype(np.int64), region.queues.nodes.astype(np.int64)
-    made = _follow(addresses, forced, start, np.append(nodes, 0), ladder.model(model), work, out)
+    log = np.empty(1, dtype=np.int32)
+    made = _follow(addresses, forced, start, np.append(nodes, 0), ladder.model(model), work, out, log)
     out[made:, L.O_NODE] = -1
     detail = np.empty(forced.size, dtype=REPLAY_DTYPE)
     for name, column in zip(
