@@ -15,6 +15,7 @@ from numba.core.caching import NullCache
 from numba.extending import intrinsic
 
 from .jit import njit
+from .pipeline import PartPipeline
 
 __all__ = ["inner", "pointer"]
 
@@ -22,7 +23,7 @@ __all__ = ["inner", "pointer"]
 def inner(function: Callable[..., Any]) -> Any:
     """Compile a function that only jitted code calls: no entry points for Python and C, and no cache entry of its own, as the
     entries of its callers hold it."""
-    dispatcher = njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    dispatcher = njit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=PartPipeline)
     dispatcher._cache = NullCache()
     return dispatcher
 

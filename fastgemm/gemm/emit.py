@@ -19,6 +19,7 @@ operand; one pointer per row spills (80-104 against 116 GFLOP/s with eight rows 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,7 +30,7 @@ __all__ = [
     "Text",
     "Vector",
     "close_function",
-    "load_objects",
+    "load_object",
     "module_ir",
     "object_code",
     "open_function",
@@ -353,15 +354,28 @@ def module_ir(specs: Iterable[Spec]) -> str:
 
 
 def object_code(ir: str, cpu: str, features: str) -> bytes:
-    """Compile IR text for a CPU (``features`` in LLVM's ``+x,-y`` spelling) to a relocatable object."""
+    """Compile IR text for a CPU (``features`` in LLVM's ``+x,-y`` spelling) to a relocatable object.
+
+    In an LLVM context of its own, so that the one long call need not hold llvmlite's lock: numba compiles the loops meanwhile.
+    """
     import llvmlite.binding as llvm
+    from llvmlite.binding import ffi
+    from llvmlite.binding.context import create_context
 
     machine = _target_machine(cpu, features)
-    module = llvm.parse_assembly(ir)
+    module = llvm.parse_assembly(ir, create_context())
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
-    return bytes(machine.emit_object(module))
+    emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    with ffi.OutputString() as message:
+        buffer = getattr(emit, "_cfn", emit)(machine, module, 1, message)  # the function behind the lock
+        if not buffer:
+            raise RuntimeError(str(message))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def _target_machine(cpu: str, features: str):  # type: ignore[no-untyped-def]  # llvmlite has no stubs
@@ -375,12 +389,11 @@ def _target_machine(cpu: str, features: str):  # type: ignore[no-untyped-def]  #
     )
 
 
-def load_objects(objects: list[bytes], names: list[str], cpu: str, features: str) -> tuple[object, list[int]]:
-    """Link objects into the process; returns what keeps them alive and the functions' addresses."""
+def load_object(code: bytes, names: list[str], cpu: str, features: str) -> tuple[object, list[int]]:
+    """Link an object into the process; returns what keeps it alive and the functions' addresses."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(cpu, features))
-    for code in objects:
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine, [engine.get_function_address(name) for name in names]

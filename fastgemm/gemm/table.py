@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -207,7 +206,6 @@ class KernelTable:
 _tables: dict[tuple[np.dtype, str], KernelTable] = {}
 _loading = threading.Lock()
 hold_across_forks(_loading)
-_MODULE = 8
 
 
 def kernel_table(dtype: np.dtype, isa: str | None = None) -> KernelTable:
@@ -230,11 +228,9 @@ def _load(element: Element, row: Isa) -> KernelTable:
     name, key = f"kernels_{row.name}_{element.dtype.name}", f"{cpu}|{features}|{' '.join(names)}"
     payload = store.read(name, key)
     if payload is None:
-        # Several modules: LLVM is locked while it compiles one, and numba wants it in between.
-        parts = [specs[i : i + _MODULE] for i in range(0, len(specs), _MODULE)]
-        payload = pickle.dumps([emit.object_code(emit.module_ir(part), cpu, features) for part in parts])  # type: ignore[arg-type]
+        payload = emit.object_code(emit.module_ir(specs), cpu, features)
         store.write(name, key, payload)
-    keep, addresses = emit.load_objects(pickle.loads(payload), names, cpu, features)
+    keep, addresses = emit.load_object(payload, names, cpu, features)
     return KernelTable(row, element, _fill(row, element, kernels, others, addresses), tuple(names), keep)
 
 

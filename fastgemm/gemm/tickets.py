@@ -20,6 +20,7 @@ comes again.
 from __future__ import annotations
 
 from ..jit import njit
+from ..vectors import inner
 from .emit_call import on_stack
 from .emit_sync import (
     add,
@@ -61,7 +62,7 @@ NAP = 20_000_000  # ns; a waiting caller looks around this often
 PENDING = -1
 
 
-@njit
+@inner
 def _drain(pool, thread, until):
     """Run tickets of the open job until none is left (True) or the clock has passed `until` (False; 0: never)."""
     while True:
@@ -87,7 +88,7 @@ def drain(pool, thread, budget):
     return _drain(pool, thread, clock() + budget if budget else 0)
 
 
-@njit
+@inner
 def _spin(count):
     """One step of a spin loop; every so often whoever waits for this core (the caller or a worker, perhaps) goes first."""
     if count % YIELD_EVERY == YIELD_EVERY - 1:
@@ -96,7 +97,7 @@ def _spin(count):
         pause()
 
 
-@njit
+@inner
 def _wait(pool, tickets, until):
     """Wait until `tickets` are done (True) or the clock has passed `until` (False; 0: never)."""
     for spin in range(SPINS):
@@ -132,7 +133,7 @@ def release(pool, token):
         store(pool + BUSY, 0)
 
 
-@njit
+@inner
 def _keep_off(pool, threads):
     """Let no sleeping worker wake on the caller's processor, where it would wait some 8 ms for the scheduler to move it.
 
