@@ -138,7 +138,7 @@ class Vector:
         if mask is None:
             return text.set(f"load {self.type}, ptr {pointer}, align 1")
         return text.set(
-            f"call {self.type} @llvm.masked.load.{self.suffix}.p0(ptr align 1 {pointer}, "
+            f"call {self.type} @llvm.masked.load.{self.suffix}.p0(ptr {pointer}, i32 1, "
             f"{self.mask_type} {mask}, {self.type} zeroinitializer)"
         )
 
@@ -147,7 +147,7 @@ class Vector:
             text.do(f"store {self.type} {value}, ptr {pointer}, align 1")
         else:
             text.do(
-                f"call void @llvm.masked.store.{self.suffix}.p0({self.type} {value}, ptr align 1 {pointer}, "
+                f"call void @llvm.masked.store.{self.suffix}.p0({self.type} {value}, ptr {pointer}, i32 1, "
                 f"{self.mask_type} {mask})"
             )
 
@@ -181,8 +181,9 @@ class Vector:
         t, m, s = self.type, self.mask_type, self.suffix
         return [
             f"declare {t} @llvm.fma.{s}({t}, {t}, {t})",
-            f"declare {t} @llvm.masked.load.{s}.p0(ptr, {m}, {t})",
-            f"declare void @llvm.masked.store.{s}.p0({t}, ptr, {m})",
+            # the alignment as an argument, as up to LLVM 21; later ones read it as the attribute they replaced it by
+            f"declare {t} @llvm.masked.load.{s}.p0(ptr, i32, {m}, {t})",
+            f"declare void @llvm.masked.store.{s}.p0({t}, ptr, i32, {m})",
         ]
 
 
