@@ -83,7 +83,10 @@ def matmul(a: ArrayLike, b: ArrayLike, out: Any = None, **options: Unpack[Matmul
            [14., 50.]], dtype=float32)
     """
     if not options:
-        result = _fast(a, b, out)
+        result = _direct(a, b, out)
+        if type(result) is not int:
+            return result
+        result = _settle(result, a, b, out)
         if result is not NotImplemented:
             return result
     return _general(a, b, out, options)
@@ -93,12 +96,24 @@ def matmul(a: ArrayLike, b: ArrayLike, out: Any = None, **options: Unpack[Matmul
 matmul.__signature__ = matmul_signature()  # type: ignore[attr-defined]
 
 
-def _fast(a: Any, b: Any, out: Any) -> Any:
-    """The direct path (:func:`fastgemm.gemm.direct.fast`) takes this name's place at the first call: numba is imported then."""
-    global _fast
-    from .gemm.direct import fast as _fast
+def _direct(a: Any, b: Any, out: Any) -> Any:
+    """The compiled direct path (:mod:`fastgemm.gemm.direct`) takes this name's place at the first call: numba is imported then.
 
-    return _fast(a, b, out)
+    It returns the product, or an integer that :func:`_settle` understands.
+    """
+    global _direct
+    from .gemm.direct import entry
+
+    _direct = entry()
+    return _direct(a, b, out)
+
+
+def _settle(answer: int, a: Any, b: Any, out: Any) -> Any:
+    """The same for :func:`fastgemm.gemm.direct.settle`: the product all the same, or NotImplemented."""
+    global _settle
+    from .gemm.direct import settle as _settle
+
+    return _settle(answer, a, b, out)
 
 
 def _general(a: Any, b: Any, out: Any, options: MatmulOptions) -> Any:

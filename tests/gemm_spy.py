@@ -94,9 +94,8 @@ class Spy:
         if dtype not in _tables:
             _tables[dtype] = SpiedTable(dtype)
         table = _tables[dtype]
-        way = direct._way(dtype)
         self._patch.setattr(job, "loaded", lambda *arguments, **options: table.address)
-        self._patch.setattr(way, "address", table.address)
+        self._patch.setattr(direct._known(), f"table{direct._TYPES.index(dtype)}", table.address)
         table.calls.clear()
         self.calls = table.calls
         return self.calls

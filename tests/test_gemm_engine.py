@@ -17,8 +17,9 @@ import pytest
 from gemm_spy import Spy
 
 import fastgemm as fg
+from fastgemm import api
 from fastgemm.arch import Tile
-from fastgemm.gemm import direct, engine, job, multiply, scratch
+from fastgemm.gemm import direct, engine, job, multiply, objects, scratch
 from fastgemm.gemm import mainloop as r
 from fastgemm.options import Options
 
@@ -123,6 +124,81 @@ def test_what_the_direct_path_does_not_take_it_leaves_untouched():
         before = out.copy()
         assert direct.fast(x, y, out) is NotImplemented
         np.testing.assert_array_equal(out, before)
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 7), (70, 70, 70), (300, 300, 300)])
+def test_the_direct_path_counts_references_as_python_does(shape):
+    m, n, k = shape
+    a, b, out = integers((m, k), "f4", 1), integers((k, n), "f4", 2), np.empty((m, n), "f4")
+    fg.matmul(a, b, out)
+    held = [a, b, out, a.dtype, np.ndarray, None, *direct._ANSWERS]
+    before = [sys.getrefcount(x) for x in held]
+    for _ in range(50):
+        assert fg.matmul(a, b, out) is out
+        fresh = fg.matmul(a, b)
+        assert sys.getrefcount(fresh) == 2
+        assert fg.matmul(a[:2], b[:, :2]).flags.owndata
+    del fresh
+    with pytest.raises(ValueError, match="must be as long as"):
+        fg.matmul(a, b[1:])
+    # None and the small integers are anybody's; a leak would show as one for each call
+    for x, count in zip(held, before, strict=True):
+        assert abs(sys.getrefcount(x) - count) < 20
+
+
+def test_results_of_the_direct_path_are_ordinary_arrays():
+    a, b = integers((4, 5), "f8", 1), integers((5, 6), "f8", 2)
+    c = fg.matmul(a, b)
+    assert type(c) is np.ndarray
+    assert c.base is None
+    assert c.flags.c_contiguous
+    assert c.flags.owndata
+    assert c.flags.writeable
+    assert c.dtype is a.dtype
+    stack = fg.matmul(np.stack([a, a]), b[None])
+    assert (stack.shape, stack.strides, stack.flags.owndata) == ((2, 4, 6), (192, 48, 8), True)
+
+
+def test_without_the_direct_path_everything_is_as_before(monkeypatch):
+    """Where arrays do not lie in memory as the compiled function expects, the engine computes everything."""
+    monkeypatch.setattr(objects, "DATA", objects.DATA + 8)
+    objects.readable.cache_clear()
+    assert not objects.readable()
+    direct.entry.cache_clear()
+    try:
+        monkeypatch.setattr(api, "_direct", direct.entry())
+        a, b = integers((9, 8), "f4", 1), integers((8, 7), "f4", 2)
+        assert direct.entry()(a, b, None) == direct.GENERAL
+        np.testing.assert_array_equal(fg.matmul(a, b), exact(a, b))
+        np.testing.assert_array_equal(fg.matmul(a[None], b[None]), exact(a[None], b[None]))
+    finally:
+        monkeypatch.undo()
+        objects.readable.cache_clear()
+        direct.entry.cache_clear()
+    assert objects.readable()
+
+
+@pytest.mark.parametrize(
+    "strange", [None, 3, "text", np.float32(2), np.zeros(3, "f4"), np.zeros((2, 2, 2, 2), "f4"), (), object()]
+)
+def test_what_is_no_matrix_is_left_to_the_general_way(strange):
+    a = np.ones((3, 3), "f4")
+    for arguments in ((strange, a, None), (a, strange, None), (strange, strange, None)):
+        assert direct.entry()(*arguments) == direct.GENERAL
+    if strange is not None:
+        assert direct.entry()(a, a, strange) == direct.GENERAL
+
+
+class _Sub(np.ndarray):
+    pass
+
+
+def test_subclasses_and_read_only_results_are_left_to_the_general_way():
+    a = np.ones((3, 3), "f4")
+    locked = np.empty((3, 3), "f4")
+    locked.flags.writeable = False
+    for arguments in ((a.view(_Sub), a, None), (a, a.view(_Sub), None), (a, a, a.copy().view(_Sub)), (a, a, locked)):
+        assert direct.entry()(*arguments) == direct.GENERAL
 
 
 # --- jobs: B in place ----------------------------------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """The shortest way from `matmul(a, b)` to a kernel, for plain 2-D and 3-D arrays of one float type and no options.
 
-All choices are made inside one jitted function per (dtype, ndim): numba's dispatcher is the type check, shapes, strides, overlap
-and size are looked at there, and a job that needs no packing runs at once.  What it does not take it leaves untouched and says so;
-nothing is planned in Python.  A 4 x 4 product costs about 0.5 µs, of which 0.25 are the dispatcher.
+One compiled function is called with the Python objects (:mod:`fastgemm.gemm.objects`): type, dtype, shapes, strides, overlap and
+size are looked at there, the result is made there, and a job that needs no packing runs at once.  What it does not take it leaves
+untouched and says so; nothing is planned in Python.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,262 +17,294 @@ import numpy as np
 from numba import types
 from numpy import empty, ndarray
 
-from ..jit import njit
+from ..forks import hold_across_forks
+from ..jit import cfunc
 from ..vectors import inner
 from . import job as j
+from . import objects as o
 from . import pool
 from . import table as t
-from .emit_call import load_i64, on_stack
+from .emit_call import call_c, load_i32, load_i64, on_stack, words
 from .emit_sync import call
-from .job import loaded
 from .multiply import ROWS
-from .threads import get_num_threads, pool_kind
+from .threads import alone, get_num_threads, pool_kind
 
 __all__ = ["fast"]
 
-DONE, LARGE, ENGINE, GENERAL = range(4)
+# What the compiled function answers when it has not multiplied: who has to (the pool, the engine, matmul's general way), or that
+# the kernels of the dtype are not loaded yet.
+LARGE, ENGINE, GENERAL, UNLOADED = range(4)
 
 # From so many rows up the engine computes half of a product with the own transpose.
 SYMMETRIC_ROWS = 96
-# Products below this stay on the caller's thread and keep the GIL; the second number where the caller's thread is the only one.
+# Products below this stay on the caller's thread and keep the GIL; the second number where the process has but one thread.
 SERIAL_WORK, ALONE_WORK = 60**3, 130**3
 # Above this a job goes through the engine, where Ctrl-C is noticed.
 LONG_WORK = 2_000_000_000
+
+_TYPES = tuple(np.dtype(code) for code in ("f4", "f8", "c8", "c16"))
+# What the compiled function knows of the process, as words; three per dtype: the object, numpy's number, the kernel table (or 0).
+NDARRAY, NONE, NEW_ARRAY, INCREF, AS_INT, SAVE_THREAD, RESTORE_THREAD, ALLOCATE, FREE, NO_MEMORY, ALONE, ANSWERS = (
+    range(12)
+)
+DTYPES = ANSWERS + 4
+# A job's words, and behind them what only this path asks for.
+B_N, NDIM, NUMBER = range(j.JOB_WORDS, j.JOB_WORDS + 3)
+TAKEN = -1
+
+
+_FUNCTIONS = (
+    "Py_IncRef",
+    "PyLong_AsLongLong",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "PyMem_RawMalloc",
+    "PyMem_RawFree",
+    "PyErr_NoMemory",
+)
+
+
+class Context(ctypes.Structure):
+    """The words above, by name; the kernel tables are ``table0`` and so on, in the order of ``_TYPES``."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("ndarray", "none", "new_array", *_FUNCTIONS, "alone"),
+            *(f"answer{answer}" for answer in (LARGE, ENGINE, GENERAL, UNLOADED)),
+            *(f"{word}{i}" for i in range(len(_TYPES)) for word in ("dtype", "number", "table")),
+        )
+    )
+
+
+@inner
+def _array(known, x, dtype, ndim):  # type: ignore[no-untyped-def]
+    """Whether the object is an array, no subclass, of this dtype and so many dimensions."""
+    return load_i64(x + o.TYPE) == known and load_i64(x + o.DTYPE) == dtype and load_i32(x + o.NDIM) == ndim
+
+
+@inner
+def _read_operands(context, a, b, job):  # type: ignore[no-untyped-def]
+    """Fill in what the operands decide; TAKEN, or the answer."""
+    if load_i64(a + o.TYPE) != context[NDARRAY]:
+        return GENERAL
+    dtype, ndim = load_i64(a + o.DTYPE), load_i32(a + o.NDIM)
+    entry = DTYPES
+    while entry < DTYPES + 12 and context[entry] != dtype:
+        entry += 3
+    if entry == DTYPES + 12 or (ndim != 2 and ndim != 3) or not _array(context[NDARRAY], b, dtype, ndim):
+        return GENERAL
+    job[NUMBER], job[j.TABLE], job[NDIM] = context[entry + 1], context[entry + 2], ndim
+    if job[j.TABLE] == 0:
+        return UNLOADED
+    at, last = ndim - 2, ndim - 1
+    shape, strides = words(load_i64(a + o.SHAPE)), words(load_i64(a + o.STRIDES))
+    job[j.A], job[j.M], job[j.K] = load_i64(a + o.DATA), shape[at], shape[last]
+    job[j.A_ROW], job[j.A_K] = strides[at], strides[last]
+    job[j.BATCH] = shape[0] if ndim == 3 else 1
+    job[j.A_BATCH] = strides[0] if ndim == 3 else 0
+    shape, strides = words(load_i64(b + o.SHAPE)), words(load_i64(b + o.STRIDES))
+    job[j.B], job[j.N], job[j.B_K], job[B_N] = load_i64(b + o.DATA), shape[last], strides[at], strides[last]
+    job[j.B_BATCH] = strides[0] if ndim == 3 and shape[0] != 1 else 0
+    if shape[at] != job[j.K] or job[j.BATCH] * job[j.M] * job[j.N] * job[j.K] == 0:
+        return GENERAL
+    return TAKEN if ndim == 2 or shape[0] == 1 or shape[0] == job[j.BATCH] else GENERAL
 
 
 @inner
 def _reach(size, stride):  # type: ignore[no-untyped-def]
     """(lowest, highest) byte offset of an axis' first bytes."""
-    return min(0, (size - 1) * stride), max(0, (size - 1) * stride)
+    far = (size - 1) * stride
+    return (far, 0) if far < 0 else (0, far)
 
 
 @inner
-def _apart(x, x_low, x_high, y, y_low, y_high, item):  # type: ignore[no-untyped-def]
-    """Whether two arrays' memory ranges do not meet."""
-    return x + x_high + item <= y + y_low or y + y_high + item <= x + x_low
+def _apart(job, x, batch_stride, rows, row, columns, column, item):  # type: ignore[no-untyped-def]
+    """Whether C's memory does not meet the operand's at x."""
+    low, high = _reach(job[j.BATCH], batch_stride)
+    row_low, row_high = _reach(rows, row)
+    column_low, column_high = _reach(columns, column)
+    end = (job[j.BATCH] - 1) * job[j.C_BATCH] + (job[j.M] - 1) * job[j.C_ROW] + job[j.N] * item
+    return job[j.C] + end <= x + low + row_low + column_low or x + high + row_high + column_high + item <= job[j.C]
 
 
 @inner
-def _worth_laying(table, at_a, at_b, m, n, k, item):  # type: ignore[no-untyped-def]
-    """Whether a B without contiguous rows is laid out in rows here: small, used by several rows of A, and not A's transpose (of
-    which the engine computes half).  The loop is there once the engine has run (it packs then, too)."""
-    if load_i64(table + 8 * ROWS) == 0:
+def _read_out(context, out, dtype, job, item):  # type: ignore[no-untyped-def]
+    """Fill in what a given `out` decides: whether it can be written directly."""
+    ndim = job[NDIM]
+    if not _array(context[NDARRAY], out, dtype, ndim) or load_i32(out + o.FLAGS) & o.WRITEABLE == 0:
         return False
-    return k * n * item <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096) and (at_a != at_b or m < SYMMETRIC_ROWS)
+    shape, strides = words(load_i64(out + o.SHAPE)), words(load_i64(out + o.STRIDES))
+    m, n, batch = shape[ndim - 2], shape[ndim - 1], shape[0] if ndim == 3 else 1
+    row = strides[ndim - 2]
+    job[j.C], job[j.C_ROW], job[j.C_BATCH] = load_i64(out + o.DATA), row, strides[0] if ndim == 3 else 0
+    if m != job[j.M] or n != job[j.N] or batch != job[j.BATCH]:
+        return False
+    if (strides[ndim - 1] != item and n > 1) or (row < n * item and m > 1) or (job[j.C_BATCH] < m * row and batch > 1):
+        return False
+    k = job[j.K]
+    return _apart(job, job[j.A], job[j.A_BATCH], m, job[j.A_ROW], k, job[j.A_K], item) and _apart(
+        job, job[j.B], job[j.B_BATCH], k, job[j.B_K], n, job[B_N], item
+    )
 
 
-def direct2(a, b, out, table, serial):  # type: ignore[no-untyped-def]
-    """(M, K) by (K, N): DONE, or who has to do it."""
-    item = load_i64(table + 8 * t.ITEM)
-    m, k = a.shape
-    n = b.shape[1]
-    if b.shape[0] != k or out.shape[0] != m or out.shape[1] != n or m * n * k == 0:
-        return GENERAL
-    c_row, c_n = out.strides
-    b_k, b_n = b.strides
-    a_row, a_k = a.strides
-    if (c_n != item and n > 1) or (c_row < n * item and m > 1):
-        return GENERAL
-    at_a, at_b, at_c = a.ctypes.data, b.ctypes.data, out.ctypes.data
-    a0, a1 = _reach(m, a_row)
-    a2, a3 = _reach(k, a_k)
-    b0, b1 = _reach(k, b_k)
-    b2, b3 = _reach(n, b_n)
-    c1 = (m - 1) * c_row + (n - 1) * item
-    if not (_apart(at_c, 0, c1, at_a, a0 + a2, a1 + a3, item) and _apart(at_c, 0, c1, at_b, b0 + b2, b1 + b3, item)):
-        return GENERAL
-    if not j.in_place(m, k * n * item) or (
-        b_n != item and n > 1 and not _worth_laying(table, at_a, at_b, m, n, k, item)
-    ):
-        return ENGINE
-    if n == 1 and (a_k != item or b_k != item) and k > 64:
-        return ENGINE
-    if m * n * k > serial:
-        return LARGE
-    if b_n != item and n > 1:
-        rows = np.empty(k * n * item, np.uint8)
-        call(load_i64(table + 8 * ROWS), on_stack((table, at_b, b_k, b_n, rows.ctypes.data, k, n)), 0, 0)
-        at_b, b_k = rows.ctypes.data, n * item
-    kc = j.in_place_slab(k, k * n * item)
-    job = on_stack((table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, kc, 1, 0, 0, 0, j.BY_ROWS, m, 0))
-    call(load_i64(table + 8 * t.SHARE), job, 0, 0)
-    return DONE
+@inner
+def _new(context, job, item):  # type: ignore[no-untyped-def]
+    """A new array for the result, 0 if there is no memory for it."""
+    m, n = job[j.M], job[j.N]
+    shape = on_stack((job[j.BATCH], m, n)) + 8 * (3 - job[NDIM])
+    out = call_c(context[NEW_ARRAY], (context[NDARRAY], job[NDIM], shape, job[NUMBER], 0, 0, 0, 0, 0))
+    if out != 0:
+        job[j.C], job[j.C_ROW], job[j.C_BATCH] = load_i64(out + o.DATA), n * item, m * n * item
+    return out
 
 
-def large2(a, b, out, table, pool_address, threads):  # type: ignore[no-untyped-def]
-    """A job :func:`direct2` called LARGE, on the pool; ENGINE if it is long."""
-    m, k = a.shape
-    n = b.shape[1]
-    if m * n * k > LONG_WORK:
-        return ENGINE
-    item = load_i64(table + 8 * t.ITEM)
-    kc = j.in_place_slab(k, k * n * item)
-    at_b, b_k = b.ctypes.data, b.strides[0]
-    rows = np.empty(k * n * item if b.strides[1] != item and n > 1 else 0, np.uint8)
-    if rows.size > 0:
-        call(load_i64(table + 8 * ROWS), on_stack((table, at_b, b_k, b.strides[1], rows.ctypes.data, k, n)), 0, 0)
-        at_b, b_k = rows.ctypes.data, n * item
-    cut, step, shares = j.split(m, n, k, 1, threads)
-    job = on_stack(
-        (
-            table, a.ctypes.data, a.strides[0], a.strides[1], at_b, b_k, out.ctypes.data, out.strides[0],
-            m, n, k, kc, 1, 0, 0, 0, cut, step, 0,
-        )
-    )  # fmt: skip
+@inner
+def _runs_here(job, item, lay):  # type: ignore[no-untyped-def]
+    """Whether the product needs no packing, no column in one piece and no half of a symmetric result, and is not too long."""
+    m, n, k, b_bytes = job[j.M], job[j.N], job[j.K], job[j.K] * job[j.N] * item
+    if job[j.BATCH] * m * n * k > LONG_WORK or not j.in_place(m, b_bytes):
+        return False
+    if m >= SYMMETRIC_ROWS and job[j.A] == job[j.B] and job[j.A_ROW] == job[B_N] and job[j.A_K] == job[j.B_K]:
+        return False
+    if n == 1 and job[NDIM] == 2:
+        return k <= 64 or (job[j.A_K] == item and job[j.B_K] == item)
+    if not lay:
+        return True
+    # rows are laid out where several rows of A use them, by a loop that is there once the engine has run (it packs then, too)
+    ready = load_i64(job[j.TABLE] + 8 * ROWS) != 0 and job[NDIM] == 2
+    return ready and b_bytes <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096)
+
+
+@inner
+def _run(context, block, item, lay, pool_address, threads):  # type: ignore[no-untyped-def]
+    """Multiply, without the GIL if a thread count was given.  False if there is no memory."""
+    job = words(block)
+    table, n, k, rows = job[j.TABLE], job[j.N], job[j.K], 0
+    if lay:
+        rows = call_c(context[ALLOCATE], (k * n * item,))
+        if rows == 0:
+            call_c(context[NO_MEMORY], (0,))
+            return False
+    state = call_c(context[SAVE_THREAD], (0,)) if threads > 0 else 0
+    if lay:
+        call(load_i64(table + 8 * ROWS), on_stack((table, job[j.B], job[j.B_K], job[B_N], rows, k, n)), 0, 0)
+        job[j.B], job[j.B_K] = rows, n * item
+    if job[j.B_BATCH] == 0 and job[j.A_BATCH] == job[j.M] * job[j.A_ROW] and job[j.C_BATCH] == job[j.M] * job[j.C_ROW]:
+        job[j.M], job[j.BATCH] = job[j.M] * job[j.BATCH], 1  # one B for all: one tall product
+    job[j.KC], job[j.STRICT] = j.in_place_slab(k, k * n * item), 0
+    cut, step, shares = j.split(job[j.M], n, k, job[j.BATCH], threads)
+    job[j.CUT], job[j.STEP] = cut, step
+    share = load_i64(table + 8 * t.SHARE)
     if shares == 1:
-        call(load_i64(table + 8 * t.SHARE), job, 0, 0)
+        call(share, block, 0, 0)
     else:
-        pool.execute(pool_address, load_i64(table + 8 * t.SHARE), job, shares, threads)
-    return DONE
+        pool.execute(pool_address, share, block, shares, threads)
+    if threads > 0:
+        call_c(context[RESTORE_THREAD], (state,))
+    if lay:
+        call_c(context[FREE], (rows,))
+    return True
 
 
-def direct3(a, b, out, table, pool_address, threads):  # type: ignore[no-untyped-def]
-    """(batch, M, K) by (batch or 1, K, N): DONE, or who has to do it.  Runs on the caller's thread up to SERIAL_WORK."""
-    item = load_i64(table + 8 * t.ITEM)
-    batch, m, k = a.shape
-    n = b.shape[2]
-    if b.shape[1] != k or (b.shape[0] != batch and b.shape[0] != 1) or m * n * k * batch == 0:
-        return GENERAL
-    if out.shape[0] != batch or out.shape[1] != m or out.shape[2] != n:
-        return GENERAL
-    c_batch, c_row, c_n = out.strides
-    b_batch, b_k, b_n = b.strides
-    a_batch, a_row, a_k = a.strides
-    if b.shape[0] == 1:
-        b_batch = 0
-    if (c_n != item and n > 1) or (c_row < n * item and m > 1) or (c_batch < m * c_row and batch > 1):
-        return GENERAL
-    at_a, at_b, at_c = a.ctypes.data, b.ctypes.data, out.ctypes.data
-    a0, a1 = _reach(m, a_row)
-    a2, a3 = _reach(k, a_k)
-    a4, a5 = _reach(batch, a_batch)
-    b0, b1 = _reach(k, b_k)
-    b2, b3 = _reach(n, b_n)
-    b4, b5 = _reach(batch, b_batch)
-    c1 = (batch - 1) * c_batch + (m - 1) * c_row + (n - 1) * item
-    if not (
-        _apart(at_c, 0, c1, at_a, a0 + a2 + a4, a1 + a3 + a5, item)
-        and _apart(at_c, 0, c1, at_b, b0 + b2 + b4, b1 + b3 + b5, item)
-    ):
-        return GENERAL
-    if (b_n != item and n > 1) or not j.in_place(m, k * n * item) or batch * m * n * k > LONG_WORK:
-        return ENGINE
-    if batch * m * n * k <= SERIAL_WORK:
-        threads = 1
-    if b_batch == 0 and a_batch == m * a_row and c_batch == m * c_row:  # one B for all: one tall product
-        m, batch = m * batch, 1
-    kc = j.in_place_slab(k, k * n * item)
-    cut, step, shares = j.split(m, n, k, batch, threads)
-    job = on_stack(
-        (
-            table, at_a, a_row, a_k, at_b, b_k, at_c, c_row, m, n, k, kc, batch, a_batch, b_batch, c_batch, cut, step, 0,
-        )
-    )  # fmt: skip
-    if shares == 1:
-        call(load_i64(table + 8 * t.SHARE), job, 0, 0)
-    else:
-        pool.execute(pool_address, load_i64(table + 8 * t.SHARE), job, shares, threads)
-    return DONE
+@inner
+def _product(context, a, b, out, pool_address, threads):  # type: ignore[no-untyped-def]
+    """A new reference to the product's array or to an answer; 0 if an exception is set."""
+    block = on_stack((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    job = words(block)
+    serial = ALONE_WORK if load_i64(context[ALONE]) != 0 else SERIAL_WORK
+    answer = _read_operands(context, a, b, job)
+    if answer == TAKEN:
+        item = load_i64(job[j.TABLE] + 8 * t.ITEM)
+        lay = job[B_N] != item and job[j.N] > 1
+        if out != context[NONE] and not _read_out(context, out, load_i64(a + o.DTYPE), job, item):
+            answer = GENERAL
+        elif not _runs_here(job, item, lay):
+            answer = ENGINE
+        elif threads == 0 and job[j.BATCH] * job[j.M] * job[j.N] * job[j.K] > serial:
+            answer = LARGE
+    if answer != TAKEN:
+        out = context[ANSWERS + answer]
+    elif out == context[NONE]:
+        out = _new(context, job, item)
+        if out == 0 or not _run(context, block, item, lay, pool_address, threads):
+            return 0
+        return out
+    elif not _run(context, block, item, lay, pool_address, threads):
+        return 0
+    call_c(context[INCREF], (out,))
+    return out
 
 
-class _Way:
-    """The compiled entries of one element type; what their tables hold is in :mod:`fastgemm.gemm.table`."""
-
-    __slots__ = ("address", "dtype", "large", "small", "stack")
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
-        self.address = loaded(dtype, complete=False)
-        self.small = self._entry(direct2, 2, 2, nogil=False)
-        self.large: Callable[..., int] | None = None
-        self.stack: Callable[..., int] | None = None
-
-    def _entry(self, function: Callable[..., int], ndim: int, words: int, *, nogil: bool = True) -> Callable[..., int]:
-        """The one specialisation for arrays of any layout, alignment and writability, without the dispatcher in front of it.
-
-        The dispatcher's type check costs 0.1 µs, a fifth of a small call; :func:`fast` knows type, dtype, dimensions and
-        writability by then.
-        """
-        operand = types.Array(_NUMBA[self.dtype], ndim, "A", readonly=True, aligned=False)
-        result = types.Array(_NUMBA[self.dtype], ndim, "A", readonly=False, aligned=False)
-        entry = njit(function, nogil=nogil)
-        entry.compile((operand, operand, result, *[types.int64] * words))
-        (overload,) = entry.overloads.values()
-        return overload.entry_point
-
-    def run_large(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> int:
-        if self.large is None:
-            self.large = self._entry(large2, 2, 3)
-        threads = get_num_threads()
-        return self.large(a, b, out, self.address, pool.address(threads), threads)
-
-    def run_stack(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> int:
-        if self.stack is None:
-            self.stack = self._entry(direct3, 3, 3)
-        threads = get_num_threads() if _native_pool else 1
-        return self.stack(a, b, out, self.address, pool.address(threads), threads)
+@cfunc(types.int64(types.int64, types.int64, types.int64))
+def direct(self, arguments, count):  # type: ignore[no-untyped-def]
+    """``direct(a, b, out)``, and ``direct(a, b, out, pool address, threads)`` for what the first call answered LARGE to."""
+    context, given = words(load_i64(self + o.DATA)), words(arguments)
+    pool_address, threads = 0, 0
+    if count == 5:
+        pool_address, threads = call_c(context[AS_INT], (given[3],)), call_c(context[AS_INT], (given[4],))
+    return _product(context, given[0], given[1], given[2], pool_address, threads)
 
 
-_NUMBA = {
-    np.dtype("f4"): types.float32,
-    np.dtype("f8"): types.float64,
-    np.dtype("c8"): types.complex64,
-    np.dtype("c16"): types.complex128,
-}
-_F4, _F8, _C8, _C16 = _NUMBA
-_ways: dict[np.dtype[Any], _Way] = {}
-_way4: _Way | None = None
-_way8: _Way | None = None
+def _declined(a: Any, b: Any, out: Any, *_: int) -> int:
+    """In the place of :func:`direct` where Python's objects are not as it expects them."""
+    return GENERAL
+
+
+@cache
+def _known() -> Context:
+    """What :func:`direct` knows of this process."""
+    words = [id(ndarray), id(None), o.new_array(), *map(o.c_function, _FUNCTIONS)]
+    words += [ctypes.addressof(alone), *map(id, _ANSWERS)]
+    for dtype in _TYPES:
+        words += [id(dtype), dtype.num, 0]
+    return Context(*words)
+
+
+# The very objects whose addresses the compiled function answers with.
+_ANSWERS = (LARGE, ENGINE, GENERAL, UNLOADED)
+_loading = threading.RLock()
+hold_across_forks(_loading)
 _native_pool = pool_kind() == "futex"
 
 
-def _way(dtype: np.dtype[Any]) -> _Way | None:
-    """The entries for a dtype, None if the direct path has none (then the general one decides)."""
-    global _way4, _way8
-    if dtype is not _F4 and dtype is not _F8 and dtype is not _C8 and dtype is not _C16:
-        return None
-    if dtype not in _ways:
-        _ways[dtype] = _Way(dtype)
-    _way4, _way8 = _ways.get(_F4), _ways.get(_F8)  # type: ignore[call-overload]
-    return _ways[dtype]
+@cache
+def entry() -> Callable[..., Any]:
+    """:func:`direct` for Python: the product, or an integer for who has to compute it."""
+    if not o.readable():
+        return _declined
+    context = _known()
+    view = (ctypes.c_int64 * (ctypes.sizeof(context) // 8)).from_buffer(context)
+    return o.builtin("direct", direct.address, np.ctypeslib.as_array(view))
+
+
+def load(dtype: np.dtype[Any]) -> None:
+    """Compile or load the kernels of a dtype for the direct path."""
+    with _loading:
+        setattr(_known(), f"table{_TYPES.index(dtype)}", j.loaded(dtype, complete=False))
 
 
 def fast(a: Any, b: Any, out: Any) -> Any:
-    """`a @ b` into `out` (or a new array) if this path takes it, else NotImplemented; nothing is written then.
+    """`a @ b` into `out` (or a new array) if this path takes it, else NotImplemented; nothing is written then."""
+    return settle(entry()(a, b, out), a, b, out)
 
-    Dtypes are compared by identity: native ones are singletons, and hashing one costs as much as the product.
-    """
-    if type(a) is not ndarray or type(b) is not ndarray:
+
+def settle(answer: Any, a: Any, b: Any, out: Any) -> Any:
+    """What becomes of a call that :func:`direct` has answered: its result, or that of whoever it names."""
+    if answer is UNLOADED:
+        load(a.dtype)
+        answer = entry()(a, b, out)
+    if answer is LARGE:
+        threads = get_num_threads() if _native_pool else 1
+        answer = entry()(a, b, out, pool.address(threads) if threads > 1 else 0, threads)
+    if type(answer) is not int:
+        return answer
+    if answer == GENERAL:
         return NotImplemented
-    dtype = a.dtype
-    if b.dtype is not dtype:
-        return NotImplemented
-    way = _way4 if dtype is _F4 else _way8 if dtype is _F8 else None
-    if way is None:
-        way = _way(dtype)
-        if way is None:
-            return NotImplemented
-    ndim = a.ndim
-    if ndim != 2 or b.ndim != 2:
-        return _fast_stack(way, a, b, out) if ndim == 3 and b.ndim == 3 else NotImplemented
     if out is None:
-        out = empty((len(a), b.shape[1]), dtype)
-    elif type(out) is not ndarray or out.dtype is not dtype or out.ndim != 2 or not out.flags.writeable:
-        return NotImplemented
-    serial = SERIAL_WORK
-    if len(a) > 60 and get_num_threads() == 1:
-        serial = ALONE_WORK
-    status = way.small(a, b, out, way.address, serial)
-    if status == DONE:
-        return out
-    if status == LARGE and _native_pool:
-        status = way.run_large(a, b, out)
-        if status == DONE:
-            return out
-    if status == ENGINE or status == LARGE:  # the operands are as the engine wants them
-        _engine()(a, b, out)
-        return out
-    return NotImplemented
+        out = empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+    _engine()(a, b, out)
+    return out
 
 
 @cache
@@ -279,11 +313,3 @@ def _engine() -> Callable[[ndarray, ndarray, ndarray], None]:
     from .engine import run
 
     return run
-
-
-def _fast_stack(way: _Way, a: ndarray, b: ndarray, out: Any) -> Any:
-    if out is None:
-        out = empty((*a.shape[:2], b.shape[2]), way.dtype)
-    elif type(out) is not ndarray or out.dtype is not way.dtype or out.ndim != 3 or not out.flags.writeable:
-        return NotImplemented
-    return out if way.run_stack(a, b, out) == DONE else NotImplemented

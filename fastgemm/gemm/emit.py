@@ -335,8 +335,11 @@ def kernel_ir(spec: KernelSpec) -> str:
 class Spec(Protocol):
     """A function to emit: what the module needs to know of it."""
 
-    element: str
-    lanes: int
+    @property
+    def element(self) -> str: ...
+
+    @property
+    def lanes(self) -> int: ...
 
     @property
     def name(self) -> str: ...

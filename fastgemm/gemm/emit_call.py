@@ -12,7 +12,18 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["call_kernel", "call_pack", "copy_bytes", "load_i64", "on_stack", "prefetch", "store_i64", "words"]
+__all__ = [
+    "call_c",
+    "call_kernel",
+    "call_pack",
+    "copy_bytes",
+    "load_i32",
+    "load_i64",
+    "on_stack",
+    "prefetch",
+    "store_i64",
+    "words",
+]
 
 _I64 = ir.IntType(64)
 _POINTER = ir.PointerType()
@@ -44,6 +55,29 @@ def call_pack(typingctx, kernel, src, src_row, dst, dst_panel, rows, panels, col
         return context.get_dummy_value()
 
     return types.none(*[types.int64] * 8), generate
+
+
+@intrinsic
+def call_c(typingctx, function, values):  # type: ignore[no-untyped-def]
+    """What the C function at an address returns for these 64-bit integers (or pointers; one that takes none ignores them)."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        items = cgutils.unpack_tuple(builder, arguments[1])
+        kind = ir.FunctionType(_I64, [_I64] * len(items))
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), items)
+
+    return types.int64(types.int64, types.UniTuple(types.int64, len(values))), generate
+
+
+@intrinsic
+def load_i32(typingctx, address):  # type: ignore[no-untyped-def]
+    """The 32-bit integer at an address, as a 64-bit one."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        value = builder.load(builder.inttoptr(arguments[0], _POINTER), typ=ir.IntType(32))
+        return builder.sext(value, _I64)
+
+    return types.int64(types.int64), generate
 
 
 @intrinsic

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from ..jit import cfunc, njit
+from ..jit import cfunc
 from ..vectors import inner
 from . import table as t
 from .emit_call import call_kernel, load_i64, on_stack
@@ -50,13 +50,13 @@ IN_PLACE_BYTES = 640 * 1024
 FEW_ROWS, CACHED_BYTES = 64, 8 << 20
 
 
-@njit
+@inner
 def in_place(m, b_bytes):  # type: ignore[no-untyped-def]
     """Whether B is better read in place than packed."""
     return b_bytes <= IN_PLACE_BYTES or m <= STREAMED_ROWS or (m <= FEW_ROWS and b_bytes <= CACHED_BYTES)
 
 
-@njit
+@inner
 def in_place_slab(k, b_bytes):  # type: ignore[no-untyped-def]
     """K extent of one pass over a B in place: what of a strip of columns stays in the near caches, whose sets a power-of-two row
     stride thins out (32 x 1024 x 1024: 1.55 times numpy with 256, 1.32 with all of K)."""
@@ -225,7 +225,7 @@ def run_share(job, share, thread):  # type: ignore[no-untyped-def]
     _stack(job, a, b, c, m, n, first, last)
 
 
-@njit
+@inner
 def split(m, n, k, batch, threads):  # type: ignore[no-untyped-def]
     """How to cut a job for so many threads: (cut, step, shares).
 

@@ -10,6 +10,7 @@ Nothing here imports numba.
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import os
 import platform
@@ -21,7 +22,7 @@ from typing import Any
 
 from . import cgroup
 
-__all__ = ["MAX_THREADS", "describe", "get_num_threads", "pool_kind", "resolve", "set_num_threads", "threads"]
+__all__ = ["MAX_THREADS", "alone", "describe", "get_num_threads", "pool_kind", "resolve", "set_num_threads", "threads"]
 
 MAX_THREADS = 512
 
@@ -30,6 +31,9 @@ _limit: ContextVar[int] = ContextVar("fastgemm_threads", default=0)
 _count = 0
 _source = ""
 _chosen = 0
+# Whether every call has one thread, for compiled code: 1 once that is known, and until a block asks for more.
+alone = ctypes.c_int64(0)
+_widened = False
 
 
 def _checked(value: Any, what: str) -> int:
@@ -80,13 +84,14 @@ def _resolve() -> int:
         _count, _source = _chosen, f"set_num_threads({_chosen})"
     else:
         _count, _source = _from_environment() or _from_host()
+    alone.value = _count == 1 and not _widened
     return _count
 
 
 def _forget() -> None:
     """A forked child may have another affinity mask or cgroup; a number that was set stays set."""
     global _count
-    _count = 0
+    _count = alone.value = 0
 
 
 if hasattr(os, "register_at_fork"):
@@ -128,6 +133,9 @@ def threads(n: int) -> AbstractContextManager[None]:
 
 @contextmanager
 def _limited(n: int) -> Iterator[None]:
+    global _widened
+    if n > 1:
+        _widened, alone.value = True, 0
     token = _limit.set(n)
     try:
         yield
