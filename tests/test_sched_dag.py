@@ -174,3 +174,22 @@ def test_the_function_machine_is_not_hidden_by_its_module():
     import fastgemm.sched.machine  # noqa: F401
 
     assert callable(sched.machine) and repr(sched.machine("gfx1250")).startswith("Machine('gfx1250'")
+
+
+def test_replaced_columns_have_the_dtype_and_length_of_the_others():
+    dag = sched.synthetic.gemm(128, 128, 128)
+    doubled = dag.replace(edge_latency=2 * dag.edge_latency.astype(np.float64), flavor=dag.flavor.astype(np.int64))
+    assert doubled.edge_latency.dtype == np.int32 and doubled.flavor.dtype == np.int8
+    assert np.array_equal(doubled.edge_latency, 2 * dag.edge_latency)
+    strided = np.repeat(dag.edge_latency, 2)[::2]
+    assert dag.replace(edge_latency=strided).edge_latency.flags.c_contiguous
+    with pytest.raises(DagError, match="flavor has shape"):
+        dag.replace(flavor=dag.flavor[1:])
+    with pytest.raises(DagError, match="edge_kind has shape"):
+        dag.replace(edge_target=dag.edge_target[1:])
+    with pytest.raises(DagError, match="edge_start has shape .* 1 more"):
+        dag.replace(edge_start=dag.edge_start[1:])
+    with pytest.raises(DagError, match="edge_start ends at"):
+        dag.replace(edge_start=np.zeros(dag.n + 1))
+    with pytest.raises(TypeError, match="no field 'edges'"):
+        dag.replace(edges=())

@@ -88,17 +88,11 @@ def test_legality_is_that_of_asking_one_by_one(seed):
     wanted = draw.integers(0, n, (int(draw.integers(0, 30)), 2)).astype(np.int32)
     target = np.ascontiguousarray(ends[:, 1])
     zeros = np.zeros(target.size, np.int32)
-    verdict = admit(
-        n,
-        start,
-        target,
-        zeros > 0,
-        zeros,
-        *(np.ascontiguousarray(x) for x in wanted.T),
-        np.zeros(len(wanted), np.int32),
-    )
+    graph = (start, target, zeros.astype(np.int8), zeros, zeros)
+    columns = [np.ascontiguousarray(x) for x in (*wanted.T, np.zeros(len(wanted)))]
+    verdict = admit(graph, *(x.astype(np.int32) for x in columns), EdgeKind.ARTIFICIAL)
     assert verdict.tolist() == oracle.admit(n, ends.tolist(), wanted.tolist())
-    place = topological_places(n, start, target, np.ones(n, bool))
+    place = topological_places(start, target)
     assert all(place[a] < place[b] for a, b in ends.tolist()) and sorted(place.tolist()) == list(range(n))
 
 

@@ -7,7 +7,7 @@ the compiler's successor order**, which is the order in which nodes are released
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -209,15 +209,34 @@ class Dag:
     # changes ------------------------------------------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> Dag:
-        """A copy with other values of some fields; call `with_paths` after changing edges or their latencies."""
-        return replace(self, **changes)
+        """A copy with other values of some fields, cast to the field's dtype; call `with_paths` after changing edges or their
+        latencies.
+
+        Raises `DagError` if a column then differs in length from those beside it: the jitted code trusts them.
+        """
+        values = {name: getattr(self, name) for name in _FIELDS}
+        for name, value in changes.items():
+            if name not in values:
+                raise TypeError(f"a Dag has no field {name!r}")
+            old = values[name]
+            values[name] = np.ascontiguousarray(value, old.dtype) if isinstance(old, np.ndarray) else value
+        for name, (beside, extra) in _LENGTH_OF.items():
+            if (name in changes or beside in changes) and values[name].shape != (values[beside].size + extra,):
+                raise DagError(
+                    f"{name} has shape {values[name].shape}, {beside} has {values[beside].size} entries"
+                    + (f"; {extra} more are needed" if extra else "")
+                )
+        for start, column in (("edge_start", "edge_target"), ("operand_start", "operand_register")):
+            if (start in changes or column in changes) and values[start][-1] != values[column].size:
+                raise DagError(f"{start} ends at {values[start][-1]}, {column} has {values[column].size} entries")
+        return Dag(**values)
 
     def with_paths(self) -> Dag:
         """A copy whose `depth` and `height` follow its edges; raises `DagError` naming the nodes of a cycle."""
         from .paths import depths_and_heights
 
         depth, height = depths_and_heights(self)
-        return replace(self, depth=depth, height=height)
+        return self.replace(depth=depth, height=height)
 
     def with_edges(
         self,
@@ -245,8 +264,7 @@ class Dag:
             new = np.broadcast_to(np.asarray(new, dtype=old.dtype), source.shape)
             return np.concatenate([old, new])[order]
 
-        dag = replace(
-            self,
+        dag = self.replace(
             edge_start=_starts(np.concatenate([self.edge_source, source]), self.n),
             edge_target=merged(self.edge_target, target),
             edge_kind=merged(self.edge_kind, kind),
@@ -277,6 +295,19 @@ class Dag:
         from .files import save
 
         save(path, [self])
+
+
+_FIELDS = tuple(f.name for f in fields(Dag))
+# column -> the one beside it, and by how many entries it is longer
+_LENGTH_OF = {
+    **dict.fromkeys((*NODE_COLUMNS, "depth", "height"), ("opcode", 0)),
+    **dict.fromkeys(("edge_start", "operand_start"), ("opcode", 1)),
+    **dict.fromkeys(("edge_target", "edge_kind", "edge_latency", "edge_register"), ("edge_target", 0)),
+    **dict.fromkeys(("operand_register", "operand_lanes", "operand_kind"), ("operand_register", 0)),
+    **dict.fromkeys(("register_id", "register_size", "register_vector"), ("register_id", 0)),
+    **{f"live_{side}_lanes": (f"live_{side}_register", 0) for side in ("in", "out")},
+    **dict.fromkeys(("exit_source", "exit_kind", "exit_latency"), ("exit_source", 0)),
+}
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -9,47 +9,61 @@ between the two ends in a topological order of it.  Nothing is written to the gr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ..jit import njit
+from ..vectors import pointer
+from .native import addresses, at_int8, at_int32, entry, inner, shifted
+from .paths import longest_paths, sort_topologically
 
-__all__ = ["TAKEN", "CYCLE", "PRESENT", "admit", "merge_edges", "refuse_cycles", "topological_places"]
+__all__ = ["CYCLE", "PRESENT", "TAKEN", "Graph", "admit", "merge_edges", "refuse_cycles", "topological_places"]
 
 TAKEN, CYCLE, PRESENT = 0, 1, 2  # verdict on one candidate
+Graph = Sequence[NDArray[np.generic]]  # edge_start (n + 1), edge_target, edge_kind, edge_latency, edge_register
+
+# address table: the graph, the candidates, the merged graph, the region's exits and the paths of the merged graph
+(_START, _SUCC, _KIND, _LATENCY, _REGISTER, _SOURCES, _TARGETS, _LATENCIES, _VERDICT) = range(9)
+(_OUT_START, _OUT_SUCC, _OUT_KIND, _OUT_LATENCY, _OUT_REGISTER, _EXIT, _EXIT_LATENCY, _DEPTH, _HEIGHT) = range(9, 18)
+(_Z_NODES, _Z_EDGES, _Z_WANTED, _Z_NEW_KIND, _Z_EXITS, _Z_PLACED) = range(6)
 
 
-@njit
-def _by_source(n, sources):
-    """Candidates grouped by source, in their given order: (start, candidate numbers)."""
-    start = np.zeros(n + 1, np.int64)
-    for source in sources:
-        start[source + 1] += 1
-    for node in range(n):
+@inner
+def _group(nodes, count, ends, start, member):  # type: ignore[no-untyped-def]
+    """Edge numbers by one of their ends, in their given order: CSR."""
+    for node in range(nodes + 1):
+        start[node] = 0
+    for k in range(count):
+        start[ends[k] + 1] += 1
+    for node in range(nodes):
         start[node + 1] += start[node]
-    fill = start[:n].copy()
-    member = np.empty(sources.size, np.int64)
-    for number in range(sources.size):
-        member[fill[sources[number]]] = number
-        fill[sources[number]] += 1
-    return start, member
+    for k in range(count):  # each start moves to its end while the list fills, which is the start of the next one
+        member[start[ends[k]]] = k
+        start[ends[k]] += 1
+    for node in range(nodes, 0, -1):
+        start[node] = start[node - 1]
+    start[0] = 0
 
 
-@njit
-def _peel(n, succ_start, succ, start, member, targets, alive):
-    """Remove nodes without live predecessors until none is left to remove; ``alive`` keeps the rest. Returns its size."""
-    degree = np.zeros(n, np.int64)
-    for node in range(n):
-        if alive[node]:
+@inner
+def _peel(nodes, succ_start, succ, start, member, other_end, alive, degree):  # type: ignore[no-untyped-def]
+    """Remove nodes without live predecessors until none is left to remove; ``alive`` keeps the rest. Returns its size.
+
+    Candidates come grouped by the end they leave; ``degree`` is followed by room for a stack.
+    """
+    stack = shifted(degree, nodes)
+    for node in range(nodes):
+        degree[node] = 0
+    for node in range(nodes):
+        if alive[node] != 0:
             for e in range(succ_start[node], succ_start[node + 1]):
                 degree[succ[e]] += 1
             for k in range(start[node], start[node + 1]):
-                degree[targets[member[k]]] += 1
-    stack = np.empty(n, np.int64)
-    top = 0
-    left = 0
-    for node in range(n):
-        if alive[node]:
+                degree[other_end[member[k]]] += 1
+    top = left = 0
+    for node in range(nodes):
+        if alive[node] != 0:
             left += 1
             if degree[node] == 0:
                 stack[top] = node
@@ -57,57 +71,118 @@ def _peel(n, succ_start, succ, start, member, targets, alive):
     while top > 0:
         top -= 1
         node = stack[top]
-        alive[node] = False
+        alive[node] = 0
         left -= 1
         for e in range(succ_start[node], succ_start[node + 1]):
             degree[succ[e]] -= 1
-            if degree[succ[e]] == 0 and alive[succ[e]]:
+            if degree[succ[e]] == 0 and alive[succ[e]] != 0:
                 stack[top] = succ[e]
                 top += 1
         for k in range(start[node], start[node + 1]):
-            other = targets[member[k]]
+            other = other_end[member[k]]
             degree[other] -= 1
-            if degree[other] == 0 and alive[other]:
+            if degree[other] == 0 and alive[other] != 0:
                 stack[top] = other
                 top += 1
     return left
 
 
-@njit
-def _predecessors(n, succ_start, succ):
-    """CSR of predecessors."""
-    start = np.zeros(n + 1, np.int64)
-    for target in succ:
-        start[target + 1] += 1
-    for node in range(n):
-        start[node + 1] += start[node]
-    fill = start[:n].copy()
-    pred = np.empty(succ.size, np.int64)
-    for node in range(n):
-        for e in range(succ_start[node], succ_start[node + 1]):
-            pred[fill[succ[e]]] = node
-            fill[succ[e]] += 1
-    return start, pred
+@inner
+def _mark_present(table, wanted, new_kind):  # type: ignore[no-untyped-def]
+    """Set ``PRESENT`` for each candidate that repeats an edge of its kind and of at least its latency; returns those taken."""
+    succ_start, succ = at_int32(table[_START]), at_int32(table[_SUCC])
+    kind, latency = at_int8(table[_KIND]), at_int32(table[_LATENCY])
+    sources, targets, latencies = at_int32(table[_SOURCES]), at_int32(table[_TARGETS]), at_int32(table[_LATENCIES])
+    verdict = at_int8(table[_VERDICT])
+    taken = 0
+    for k in range(wanted):
+        if verdict[k] != TAKEN:
+            continue
+        e = succ_start[sources[k] + 1] - 1  # a repeated edge is most likely the last of its source
+        while e >= succ_start[sources[k]]:
+            if succ[e] == targets[k] and kind[e] == new_kind and latency[e] >= latencies[k]:
+                verdict[k] = PRESENT
+                break
+            e -= 1
+        if verdict[k] == TAKEN:
+            taken += 1
+    return taken
 
 
-@njit
-def topological_places(n, succ_start, succ, alive):
+@entry
+def _judge(table, sizes, work, settled):  # type: ignore[no-untyped-def]
+    """Verdicts on all candidates; returns how many are taken, -1 if they have to be asked one by one (unless ``settled``)."""
+    t, z, w = pointer(table), pointer(sizes), pointer(work)
+    nodes, wanted = z[_Z_NODES], z[_Z_WANTED]
+    if settled == 0:
+        member = shifted(w, nodes + 1)
+        alive = shifted(member, wanted)
+        _group(nodes, wanted, at_int32(t[_SOURCES]), w, member)
+        for node in range(nodes):
+            alive[node] = 1
+        succ_start, succ = at_int32(t[_START]), at_int32(t[_SUCC])
+        targets = at_int32(t[_TARGETS])
+        if _peel(nodes, succ_start, succ, w, member, targets, alive, shifted(alive, nodes)) > 0:
+            return np.int64(-1)
+    return _mark_present(t, wanted, z[_Z_NEW_KIND])
+
+
+def _work(nodes: int, edges: int, wanted: int) -> NDArray[np.int64]:
+    return np.empty(9 * (nodes + 1) + edges + 4 * wanted + 1, dtype=np.int64)
+
+
+def admit(
+    graph: Graph,
+    sources: NDArray[np.int32],
+    targets: NDArray[np.int32],
+    latencies: NDArray[np.int32],
+    new_kind: int,
+) -> NDArray[np.int8]:
+    """Verdict (``TAKEN``, ``CYCLE``, ``PRESENT``) on each candidate edge, in order, without touching the graph.
+
+    A candidate that repeats an edge of the kind being added and of at least its latency adds nothing (``PRESENT``), which is
+    what makes the mutations idempotent.  The search for cycles is compiled when the first set of candidates needs it: most
+    never do.
+    """
+    verdict = np.zeros(sources.size, dtype=np.int8)
+    table = addresses(*graph, sources, targets, latencies, verdict)
+    nodes, edges = graph[0].size - 1, graph[1].size
+    sizes = np.array([nodes, edges, sources.size, new_kind, 0, 0], dtype=np.int64)
+    work = _work(nodes, edges, sources.size)
+    if _judge(table, sizes, work, 0) < 0:
+        _search(table, sizes, work)
+        _judge(table, sizes, work, 1)
+    return verdict
+
+
+def refuse_cycles(graph: Graph, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which candidates would close a cycle with the graph and the candidates taken before them."""
+    return admit(graph, sources, targets, np.zeros(sources.size, dtype=np.int32), -1) == CYCLE
+
+
+# one by one -------------------------------------------------------------------------------------------------------------
+
+
+@inner
+def _places(nodes, succ_start, succ, alive, place, degree):  # type: ignore[no-untyped-def]
     """Place of every live node in a topological order of the graph without candidates: program order if it is one."""
-    degree = np.zeros(n, np.int64)
-    place = np.full(n, -1, np.int64)
-    forward = True
-    for node in range(n):
-        if alive[node]:
+    forward = 1
+    for node in range(nodes):
+        degree[node] = 0
+        place[node] = -1
+    for node in range(nodes):
+        if alive[node] != 0:
             place[node] = node
             for e in range(succ_start[node], succ_start[node + 1]):
                 degree[succ[e]] += 1
-                forward &= succ[e] > node
-    if forward:
-        return place
-    queue = np.empty(n, np.int64)
+                if succ[e] <= node:
+                    forward = 0
+    if forward != 0:
+        return
+    queue = shifted(degree, nodes)
     filled = done = 0
-    for node in range(n):
-        if alive[node] and degree[node] == 0:
+    for node in range(nodes):
+        if alive[node] != 0 and degree[node] == 0:
             queue[filled] = node
             filled += 1
     while done < filled:
@@ -116,17 +191,70 @@ def topological_places(n, succ_start, succ, alive):
         done += 1
         for e in range(succ_start[node], succ_start[node + 1]):
             degree[succ[e]] -= 1
-            if degree[succ[e]] == 0 and alive[succ[e]]:
+            if degree[succ[e]] == 0 and alive[succ[e]] != 0:
                 queue[filled] = succ[e]
                 filled += 1
-    return place
 
 
-@njit
-def _reach(begin, low, high, edges, extra, place, stamp, mark, found):
-    """Live nodes with places from ``low`` to ``high`` reachable from ``begin`` (itself included): how many are in ``found``."""
-    start, neighbour = edges
-    first, following, other_end = extra
+@inner
+def _sift(nodes, place, root, count):  # type: ignore[no-untyped-def]
+    """Let a node sink in a heap of the first ``count`` nodes whose root has the greatest place."""
+    node = nodes[root]
+    child = 2 * root + 1
+    while child < count:
+        if child + 1 < count and place[nodes[child]] < place[nodes[child + 1]]:
+            child += 1
+        if place[nodes[child]] <= place[node]:
+            break
+        nodes[root] = nodes[child]
+        root = child
+        child = 2 * root + 1
+    nodes[root] = node
+
+
+@inner
+def _sort_by_place(nodes, place, count):  # type: ignore[no-untyped-def]
+    for root in range(count // 2 - 1, -1, -1):
+        _sift(nodes, place, root, count)
+    for last in range(count - 1, 0, -1):
+        nodes[0], nodes[last] = nodes[last], nodes[0]
+        _sift(nodes, place, np.int64(0), last)
+
+
+@inner
+def _move(ahead, count, behind, others, place, slots):  # type: ignore[no-untyped-def]
+    """Give the nodes of ``ahead`` the lower and those of ``behind`` the higher of the places both hold now."""
+    _sort_by_place(ahead, place, count)
+    _sort_by_place(behind, place, others)
+    i = j = 0
+    for k in range(count + others):
+        if j == others or (i < count and place[ahead[i]] < place[behind[j]]):
+            slots[k] = place[ahead[i]]
+            i += 1
+        else:
+            slots[k] = place[behind[j]]
+            j += 1
+    for k in range(count):
+        place[ahead[k]] = slots[k]
+    for k in range(others):
+        place[behind[k]] = slots[count + k]
+
+
+@inner
+def _add_found(other, low, high, place, stamp, mark, found, count):  # type: ignore[no-untyped-def]
+    if low <= place[other] and place[other] <= high and stamp[other] != mark:
+        stamp[other] = mark
+        found[count] = other
+        return count + 1
+    return count
+
+
+@inner
+def _reach(begin, low, high, start, edge, first, following, ends, place, stamp, mark, found):  # type: ignore[no-untyped-def]
+    """Live nodes with places from ``low`` to ``high`` reachable from ``begin`` (itself included): how many are in ``found``.
+
+    Neighbours are those of a CSR graph and, as linked lists, of the candidates taken so far.
+    """
     found[0] = begin
     stamp[begin] = mark
     count, done = 1, 0
@@ -134,157 +262,165 @@ def _reach(begin, low, high, edges, extra, place, stamp, mark, found):
         node = found[done]
         done += 1
         for e in range(start[node], start[node + 1]):
-            other = neighbour[e]
-            if low <= place[other] <= high and stamp[other] != mark:
-                stamp[other] = mark
-                found[count] = other
-                count += 1
+            count = _add_found(edge[e], low, high, place, stamp, mark, found, count)
         k = first[node]
         while k >= 0:
-            other = other_end[k]
-            if low <= place[other] <= high and stamp[other] != mark:
-                stamp[other] = mark
-                found[count] = other
-                count += 1
+            count = _add_found(ends[k], low, high, place, stamp, mark, found, count)
             k = following[k]
     return count
 
 
-@njit
-def _move(ahead, behind, place):
-    """Give the nodes of ``ahead`` the lower and those of ``behind`` the higher of the places both hold now."""
-    slots = np.sort(np.concatenate((place[ahead], place[behind])))
-    ahead = ahead[np.argsort(place[ahead])]
-    behind = behind[np.argsort(place[behind])]
-    for k in range(ahead.size):
-        place[ahead[k]] = slots[k]
-    for k in range(behind.size):
-        place[behind[k]] = slots[ahead.size + k]
-
-
-@njit
-def _one_by_one(n, succ_start, succ, alive, sources, targets, verdict):
+@inner
+def _one_by_one(table, nodes, wanted, alive, back_start, back, work):  # type: ignore[no-untyped-def]
     """Test the candidates inside the core in order, keeping a topological order of it up to date (Pearce and Kelly, 2006).
 
     A candidate that points forward in the order is legal at once; any other costs a search of the stretch between its ends.
     """
-    place = topological_places(n, succ_start, succ, alive)
-    pred_start, pred = _predecessors(n, succ_start, succ)
-    stamp = np.full(n, -1, np.int64)
-    forward = np.empty(n, np.int64)
-    backward = np.empty(n, np.int64)
-    out_first, in_first = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    out_next, in_next = np.full(sources.size, -1, np.int64), np.full(sources.size, -1, np.int64)
-    for number in range(sources.size):
-        source, target = sources[number], targets[number]
+    succ_start, succ = at_int32(table[_START]), at_int32(table[_SUCC])
+    sources, targets, verdict = at_int32(table[_SOURCES]), at_int32(table[_TARGETS]), at_int8(table[_VERDICT])
+    place, stamp = work, shifted(work, nodes)
+    ahead, behind = shifted(work, 2 * nodes), shifted(work, 3 * nodes)
+    out_first, in_first = shifted(work, 4 * nodes), shifted(work, 5 * nodes)
+    out_next, in_next = shifted(work, 6 * nodes), shifted(work, 6 * nodes + wanted)
+    _places(nodes, succ_start, succ, alive, place, ahead)
+    for node in range(nodes):
+        stamp[node] = out_first[node] = in_first[node] = -1
+    for k in range(wanted):
+        source, target = np.int64(sources[k]), np.int64(targets[k])
         if source == target:
-            verdict[number] = CYCLE
-        if source == target or not (alive[source] and alive[target]):
+            verdict[k] = CYCLE
+            continue
+        if alive[source] == 0 or alive[target] == 0:
             continue
         low, high = place[target], place[source]
         if high > low:
-            outgoing = (out_first, out_next, targets)
-            ahead = _reach(target, low, high, (succ_start, succ), outgoing, place, stamp, 2 * number, forward)
-            if stamp[source] == 2 * number:
-                verdict[number] = CYCLE
+            count = _reach(
+                target, low, high, succ_start, succ, out_first, out_next, targets, place, stamp, 2 * k, behind
+            )
+            if stamp[source] == 2 * k:
+                verdict[k] = CYCLE
                 continue
-            incoming = (in_first, in_next, sources)
-            behind = _reach(source, low, high, (pred_start, pred), incoming, place, stamp, 2 * number + 1, backward)
-            _move(backward[:behind].copy(), forward[:ahead].copy(), place)
-        out_next[number], out_first[source] = out_first[source], number
-        in_next[number], in_first[target] = in_first[target], number
+            others = _reach(
+                source, low, high, back_start, back, in_first, in_next, sources, place, stamp, 2 * k + 1, ahead
+            )
+            _move(ahead, others, behind, count, place, shifted(work, 6 * nodes + 2 * wanted))
+        out_next[k], out_first[source] = out_first[source], k
+        in_next[k], in_first[target] = in_first[target], k
 
 
-@njit
-def overlay_is_acyclic(n, succ_start, succ, sources, targets):
-    """Whether the graph has no cycle with all candidates in it."""
-    start, member = _by_source(n, sources)
-    alive = np.ones(n, np.bool_)
-    return _peel(n, succ_start, succ, start, member, targets, alive) == 0
+@inner
+def _turn(nodes, succ_start, succ, start, back):  # type: ignore[no-untyped-def]
+    """CSR of predecessors."""
+    _group(nodes, np.int64(succ_start[nodes]), succ, start, back)
+    for node in range(nodes):
+        for e in range(succ_start[node], succ_start[node + 1]):
+            back[start[succ[e]]] = node
+            start[succ[e]] += 1
+    for node in range(nodes, 0, -1):
+        start[node] = start[node - 1]
+    start[0] = 0
 
 
-@njit
-def refuse_cycles(n, succ_start, succ, sources, targets, verdict):
-    """Set ``CYCLE`` in ``verdict`` for each candidate that would close one with the graph and the candidates taken before it."""
-    start, member = _by_source(n, sources)
-    alive = np.ones(n, np.bool_)
-    if _peel(n, succ_start, succ, start, member, targets, alive) > 0:
-        back_start, back = _predecessors(n, succ_start, succ)
-        into, into_member = _by_source(n, targets)
-        _peel(n, back_start, back, into, into_member, sources, alive)
-        _one_by_one(n, succ_start, succ, alive, sources, targets, verdict)
+@entry
+def _search(table, sizes, work):  # type: ignore[no-untyped-def]
+    """Set ``CYCLE`` for each candidate that would close one with the graph and the candidates taken before it."""
+    t, z, w = pointer(table), pointer(sizes), pointer(work)
+    nodes, edges, wanted = z[_Z_NODES], z[_Z_EDGES], z[_Z_WANTED]
+    alive, back_start = w, shifted(w, nodes)
+    back = shifted(back_start, nodes + 1)
+    rest = shifted(back, edges)
+    member, degree = shifted(rest, nodes + 1), shifted(rest, nodes + 1 + wanted)
+    succ_start, succ = at_int32(t[_START]), at_int32(t[_SUCC])
+    sources, targets = at_int32(t[_SOURCES]), at_int32(t[_TARGETS])
+    for node in range(nodes):
+        alive[node] = 1
+    _group(nodes, wanted, sources, rest, member)
+    _peel(nodes, succ_start, succ, rest, member, targets, alive, degree)
+    _turn(nodes, succ_start, succ, back_start, back)
+    _group(nodes, wanted, targets, rest, member)
+    _peel(nodes, back_start, back, rest, member, sources, alive, degree)
+    _one_by_one(t, nodes, wanted, alive, back_start, back, rest)
 
 
-@njit
-def mark_present(succ_start, succ, artificial, edge_latency, sources, targets, latencies, verdict):
-    """Set ``PRESENT`` for each candidate that repeats an edge of its kind and of at least its latency."""
-    for number in range(sources.size):
-        if verdict[number] == TAKEN:
-            source = sources[number]
-            for e in range(succ_start[source + 1] - 1, succ_start[source] - 1, -1):
-                if artificial[e] and succ[e] == targets[number] and edge_latency[e] >= latencies[number]:
-                    verdict[number] = PRESENT
-                    break
+@entry
+def _all_places(table, place, degree, alive):  # type: ignore[no-untyped-def]
+    start, target = at_int32(table[0]), at_int32(table[1])
+    _places(np.int64(place.size), start, target, pointer(alive), pointer(place), pointer(degree))
 
 
-def admit(
-    n: int,
-    succ_start: NDArray[np.int32],
-    succ: NDArray[np.int32],
-    artificial: NDArray[np.bool_],
-    edge_latency: NDArray[np.int32],
-    sources: NDArray[np.int32],
-    targets: NDArray[np.int32],
-    latencies: NDArray[np.int32],
-) -> NDArray[np.int8]:
-    """Verdict (``TAKEN``, ``CYCLE``, ``PRESENT``) on each candidate edge, in order, without touching the graph.
-
-    ``artificial[e]`` says that edge ``e`` is of the kind being added: a candidate that repeats one of at least its latency
-    adds nothing (``PRESENT``), which is what makes the mutations idempotent.  The search for cycles is compiled when the first
-    set of candidates needs it: most never do.
-    """
-    verdict = np.zeros(sources.size, np.int8)
-    if not overlay_is_acyclic(n, succ_start, succ, sources, targets):
-        refuse_cycles(n, succ_start, succ, sources, targets, verdict)
-    mark_present(succ_start, succ, artificial, edge_latency, sources, targets, latencies, verdict)
-    return verdict
+def topological_places(edge_start: NDArray[np.int32], edge_target: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Place of every node in a topological order of an acyclic graph: its number if all edges point forward."""
+    nodes = edge_start.size - 1
+    graph = np.ascontiguousarray(edge_start), np.ascontiguousarray(edge_target)
+    place, alive = np.empty(nodes, dtype=np.int64), np.ones(nodes, dtype=np.int64)
+    _all_places(addresses(*graph), place, np.empty(2 * nodes, dtype=np.int64), alive)
+    return place
 
 
-@njit
-def merge_edges(n, succ_start, succ, kind, latency, register, verdict, sources, targets, new_latency, new_kind):
+# merging ----------------------------------------------------------------------------------------------------------------
+
+
+@inner
+def _merge(table, nodes, wanted, new_kind, fill):  # type: ignore[no-untyped-def]
     """The successor lists with the taken candidates appended to their sources' lists, in candidate order.
 
     A compiler appends a new edge to the list too, and the list's order is the order of release, so it is kept.
     """
-    extra = np.zeros(n + 1, np.int64)
-    for number in range(sources.size):
-        if verdict[number] == TAKEN:
-            extra[sources[number] + 1] += 1
-    start = np.empty(n + 1, np.int32)
-    start[0] = 0
-    for node in range(n):
-        start[node + 1] = start[node] + succ_start[node + 1] - succ_start[node] + extra[node + 1]
-    total = start[n]
-    out_succ = np.empty(total, succ.dtype)
-    out_kind = np.empty(total, kind.dtype)
-    out_latency = np.empty(total, latency.dtype)
-    out_register = np.empty(total, register.dtype)
-    fill = np.empty(n, np.int64)
-    for node in range(n):
-        where = start[node]
+    succ_start, succ, kind = at_int32(table[_START]), at_int32(table[_SUCC]), at_int8(table[_KIND])
+    latency, register = at_int32(table[_LATENCY]), at_int32(table[_REGISTER])
+    sources, verdict = at_int32(table[_SOURCES]), at_int8(table[_VERDICT])
+    start, out, out_kind = at_int32(table[_OUT_START]), at_int32(table[_OUT_SUCC]), at_int8(table[_OUT_KIND])
+    out_latency, out_register = at_int32(table[_OUT_LATENCY]), at_int32(table[_OUT_REGISTER])
+    for node in range(nodes):
+        fill[node] = 0
+    for k in range(wanted):
+        if verdict[k] == TAKEN:
+            fill[sources[k]] += 1
+    at = 0
+    for node in range(nodes):
+        extra = fill[node]
+        start[node] = at
         for e in range(succ_start[node], succ_start[node + 1]):
-            out_succ[where] = succ[e]
-            out_kind[where] = kind[e]
-            out_latency[where] = latency[e]
-            out_register[where] = register[e]
-            where += 1
-        fill[node] = where
-    for number in range(sources.size):
-        if verdict[number] == TAKEN:
-            where = fill[sources[number]]
-            fill[sources[number]] += 1
-            out_succ[where] = targets[number]
-            out_kind[where] = new_kind
-            out_latency[where] = new_latency[number]
-            out_register[where] = -1
-    return start, out_succ, out_kind, out_latency, out_register
+            out[at], out_kind[at], out_latency[at], out_register[at] = succ[e], kind[e], latency[e], register[e]
+            at += 1
+        fill[node] = at
+        at += extra
+    start[nodes] = at
+    targets, latencies = at_int32(table[_TARGETS]), at_int32(table[_LATENCIES])
+    for k in range(wanted):
+        if verdict[k] == TAKEN:
+            at = fill[sources[k]]
+            fill[sources[k]] += 1
+            out[at], out_kind[at], out_latency[at], out_register[at] = targets[k], new_kind, latencies[k], -1
+
+
+@entry
+def _merged(table, sizes, work):  # type: ignore[no-untyped-def]
+    """The merged graph, and its depths and heights."""
+    t, z, w = pointer(table), pointer(sizes), pointer(work)
+    nodes = z[_Z_NODES]
+    _merge(t, nodes, z[_Z_WANTED], z[_Z_NEW_KIND], w)
+    start, target = at_int32(t[_OUT_START]), at_int32(t[_OUT_SUCC])
+    z[_Z_PLACED] = sort_topologically(nodes, start, target, w, shifted(w, nodes))
+    longest_paths(z[_Z_PLACED], w, shifted(t, np.int64(_OUT_START)), z[_Z_EXITS], shifted(t, np.int64(_EXIT)))
+
+
+def merge_edges(
+    graph: Graph,
+    wanted: tuple[NDArray[np.int32], ...],
+    verdict: NDArray[np.int8],
+    taken: int,
+    new_kind: int,
+    exits: tuple[NDArray[np.int32], NDArray[np.int32]],
+) -> tuple[NDArray[np.generic], ...]:
+    """The graph with its ``taken`` candidates, then depth and height of its nodes (left out if the graph has a cycle).
+
+    ``wanted``: source, target and latency of every candidate; ``exits``: the nodes that lead to the region's end, and how long.
+    """
+    nodes, edges = graph[0].size - 1, graph[1].size + taken
+    merged = (np.empty(nodes + 1, dtype=np.int32), *(np.empty(edges, dtype=column.dtype) for column in graph[1:]))
+    paths = np.empty((2, nodes), dtype=np.int32)
+    table = addresses(*graph, *wanted, verdict, *merged, *exits, *paths)
+    sizes = np.array([nodes, edges, verdict.size, new_kind, exits[0].size, 0], dtype=np.int64)
+    _merged(table, sizes, np.empty(2 * nodes, dtype=np.int64))
+    return (*merged, *paths) if sizes[_Z_PLACED] == nodes else merged

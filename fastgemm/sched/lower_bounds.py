@@ -168,4 +168,4 @@ def just_in_time_order(dag: Dag) -> NDArray[np.int32]:
 
 def _topological(dag: Dag) -> NDArray[np.int32]:
     """An order that respects every edge: program order if it does."""
-    return np.argsort(topological_places(dag.n, dag.edge_start, dag.edge_target, np.ones(dag.n, bool))).astype(np.int32)
+    return np.argsort(topological_places(dag.edge_start, dag.edge_target)).astype(np.int32)

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dag import Dag
-from .legal_edges import TAKEN, admit, merge_edges
+from .legal_edges import TAKEN, Graph, admit, merge_edges
 from .machine import Machine
 from .machine import machine as machine_named
-from .model import DagError, EdgeKind, Flag, Flavor
-from .mutation_report import EDGE_DTYPE, MutationReport
+from .model import DagError, EdgeKind
+from .mutation_report import Candidates, MutationReport
 
-__all__ = ["MUTATIONS", "Candidates", "apply_edges", "lds_loads", "mutate", "mutations", "register"]
+__all__ = ["MUTATIONS", "Candidates", "apply_edges", "mutate", "mutations", "register"]
 
 Mutation = Callable[..., tuple[Dag, MutationReport]]
 MUTATIONS: dict[str, Mutation] = {}
@@ -67,64 +67,24 @@ def _load() -> None:
     from . import mutation_groups, mutation_latency, mutation_window  # noqa: F401  (they register themselves)
 
 
-def lds_loads(dag: Dag) -> NDArray[np.int32]:
-    """LDS loads in program order."""
-    return dag.nodes_where(Flavor.DS, flag=Flag.LOAD)
+def graph_of(dag: Dag) -> Graph:
+    """The edges of a DAG as `legal_edges` takes them."""
+    columns = (dag.edge_start, dag.edge_target, dag.edge_kind, dag.edge_latency, dag.edge_register)
+    return tuple(np.ascontiguousarray(column) for column in columns)
 
 
-class Candidates:
-    """Edges a mutation would like, in order, each labelled with the edit it belongs to."""
-
-    def __init__(self) -> None:
-        self._parts: list[NDArray[Any]] = []
-
-    def add(self, edit: str, source: NDArray[Any], target: NDArray[Any], latency: int | NDArray[Any] = 0) -> None:
-        """Append edges ``source[k] -> target[k]``."""
-        part = np.zeros(len(source), EDGE_DTYPE)
-        part["source"], part["target"], part["latency"], part["edit"] = source, target, latency, edit
-        self._parts.append(part)
-
-    def table(self) -> NDArray[Any]:
-        """All of them."""
-        return np.concatenate(self._parts) if self._parts else np.zeros(0, EDGE_DTYPE)
-
-
-def verdicts(dag: Dag, wanted: NDArray[Any]) -> NDArray[np.int8]:
-    """Verdict on each wanted edge (see `legal_edges.admit`)."""
-    return admit(
-        dag.n,
-        dag.edge_start,
-        dag.edge_target,
-        dag.edge_kind == _ARTIFICIAL,
-        dag.edge_latency,
-        np.ascontiguousarray(wanted["source"]),
-        np.ascontiguousarray(wanted["target"]),
-        np.ascontiguousarray(wanted["latency"]),
-    )
-
-
-def apply_edges(dag: Dag, wanted: NDArray[Any]) -> tuple[Dag, NDArray[np.int8]]:
-    """The DAG with every legal edge of ``wanted`` (and fresh depths and heights), and the verdict on each."""
-    verdict = verdicts(dag, wanted)
-    if not (verdict == TAKEN).any():
+def apply_edges(dag: Dag, candidates: Candidates) -> tuple[Dag, NDArray[np.int8]]:
+    """The DAG with every legal edge of ``candidates`` (and fresh depths and heights), and the verdict on each."""
+    graph, wanted = graph_of(dag), candidates.columns
+    verdict = admit(graph, *wanted, _ARTIFICIAL)
+    taken = int(np.count_nonzero(verdict == TAKEN))
+    if not taken:
         return dag.with_paths(), verdict
-    start, target, kind, latency, names = merge_edges(
-        dag.n,
-        dag.edge_start,
-        dag.edge_target,
-        dag.edge_kind,
-        dag.edge_latency,
-        dag.edge_register,
-        verdict,
-        np.ascontiguousarray(wanted["source"]),
-        np.ascontiguousarray(wanted["target"]),
-        np.ascontiguousarray(wanted["latency"]),
-        _ARTIFICIAL,
-    )
-    changed = dag.replace(
-        edge_start=start, edge_target=target, edge_kind=kind, edge_latency=latency, edge_register=names
-    )
-    return changed.with_paths(), verdict
+    exits = (np.ascontiguousarray(dag.exit_source), np.ascontiguousarray(dag.exit_latency))
+    changes = merge_edges(graph, wanted, verdict, taken, _ARTIFICIAL, exits)
+    names = ("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register", "depth", "height")
+    changed = dag.replace(**dict(zip(names, changes, strict=False)))
+    return (changed if len(changes) == len(names) else changed.with_paths()), verdict
 
 
 def edit_names(edits: Sequence[str | int] | None, all_edits: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:

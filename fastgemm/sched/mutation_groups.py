@@ -72,10 +72,9 @@ def sched_group_barrier(
     wanted = Candidates()
     for earlier, later in zip(groups, groups[1:], strict=False):
         wanted.add("groups", np.repeat(earlier, later.size), np.tile(later, earlier.size))
-    table = wanted.table()
-    changed, verdict = apply_edges(dag, table)
+    changed, verdict = apply_edges(dag, wanted)
     note = f"{len(groups)} groups of {int((~free).sum())} instructions"
-    return changed, MutationReport("sched_group_barrier", "", ("groups",), table, verdict, note=note)
+    return changed, MutationReport("sched_group_barrier", "", ("groups",), wanted, verdict, note=note)
 
 
 def _members(dag: Dag, mask: str | int) -> NDArray[np.int64]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from .dag import Dag
 from .machine import Machine
 from .model import DagError, EdgeKind, Flag, Flavor
-from .mutation import Candidates, apply_edges, lds_loads, register
+from .mutation import Candidates, apply_edges, register
 from .mutation_report import MutationReport
-from .mutation_wmma import NEVER, consumer_positions
+from .mutation_wmma import NEVER, Windows
 
 __all__ = ["barrier_latency", "opening_delay"]
 
@@ -72,18 +72,12 @@ def opening_delay(dag: Dag, *, machine: Machine, until: int = 7, cycles: int = 0
     It stands for a barrier at the region's start that a bare DAG of loads and matrix instructions lacks.  Loads whose first
     consumer is not later than ``until`` stay as they are.
     """
-    chain, loads = dag.nodes_where(Flavor.WMMA), lds_loads(dag)
-    wanted = Candidates()
-    if 0 <= until < chain.size and loads.size:
-        position = np.full(dag.n, -1, np.int64)
-        position[chain] = np.arange(chain.size)
-        first, _ = consumer_positions(
-            dag.edge_start, dag.edge_target, dag.edge_kind, int(EdgeKind.DATA), position, loads
-        )
-        held = loads[(first != NEVER) & (first > until)]
-        wanted.add("opening", np.full(held.size, chain[until]), held, cycles)
-    table = wanted.table()
-    changed, verdict = apply_edges(dag, table)
+    windows, wanted = Windows(dag, machine.ds_latency, 0), Candidates()
+    if 0 <= until < windows.positions and windows.loads:
+        first = windows.first
+        held = windows.load[(first != NEVER) & (first > until)]
+        wanted.add("opening", np.full(held.size, windows.chain[until]), held, cycles)
+    changed, verdict = apply_edges(dag, wanted)
     return changed, MutationReport(
-        "opening_delay", f"until {until} + {cycles}", ("opening",), table, verdict, positions=chain.size
+        "opening_delay", f"until {until} + {cycles}", ("opening",), wanted, verdict, positions=windows.positions
     )

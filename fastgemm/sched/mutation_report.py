@@ -12,9 +12,39 @@ from numpy.typing import NDArray
 
 from .legal_edges import CYCLE, PRESENT, TAKEN
 
-__all__ = ["EDGE_DTYPE", "Fragment", "MutationReport"]
+__all__ = ["EDGE_DTYPE", "Candidates", "Fragment", "MutationReport"]
 
 EDGE_DTYPE = np.dtype([("source", "i4"), ("target", "i4"), ("latency", "i4"), ("edit", "U12")])
+
+
+class Candidates:
+    """Edges a mutation would like, in order, each labelled with the edit it belongs to."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[str, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]] = []
+
+    def add(
+        self, edit: str, source: NDArray[Any], target: NDArray[Any], latency: int | NDArray[np.integer] = 0
+    ) -> None:
+        """Append edges ``source[k] -> target[k]``."""
+        lasts = np.full(len(source), latency, np.int32) if isinstance(latency, int) else latency.astype(np.int32)
+        self._parts.append((edit, source.astype(np.int32), target.astype(np.int32), lasts))
+
+    @cached_property
+    def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """Source, target and latency of every edge."""
+        if not self._parts:
+            return (np.zeros(0, np.int32),) * 3
+        source, target, latency = (np.concatenate([part[i] for part in self._parts]) for i in (1, 2, 3))
+        return source, target, latency
+
+    def table(self) -> NDArray[Any]:
+        """All of them, as `EDGE_DTYPE`."""
+        table = np.zeros(self.columns[0].size, EDGE_DTYPE)
+        table["source"], table["target"], table["latency"] = self.columns
+        if self._parts:
+            table["edit"] = np.repeat([part[0] for part in self._parts], [part[1].size for part in self._parts])
+        return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +72,7 @@ class MutationReport:
     mutation: str
     variant: str = ""
     edits: tuple[str, ...] = ()
-    wanted: NDArray[Any] = field(default_factory=lambda: np.zeros(0, EDGE_DTYPE))  # every edge asked for
+    candidates: Candidates = field(default_factory=Candidates, repr=False)  # every edge asked for
     verdict: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     corrected: int = 0  # edges whose latency was changed
     load_latency: int = 0  # cycles
@@ -61,6 +91,11 @@ class MutationReport:
     def fragments(self) -> tuple[Fragment, ...]:
         """Fragments in order of first consumer."""
         return self.make_fragments()
+
+    @cached_property
+    def wanted(self) -> NDArray[Any]:
+        """Every edge asked for, as `EDGE_DTYPE`."""
+        return self.candidates.table()
 
     @property
     def added(self) -> NDArray[Any]:

@@ -10,138 +10,272 @@ positions as long as the budget holds.  Easing costs at most budget x positions 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..jit import njit
+from ..vectors import pointer
+from .dag import Dag
+from .model import EdgeKind, Flag, Flavor
+from .native import addresses, at_int8, at_int16, at_int32, entry, inner, shifted
 
-__all__ = ["NEVER", "consumer_positions", "ease_all", "histogram", "latest_starts", "make_fragments", "order_by_first"]
+__all__ = ["NEVER", "Windows"]
 
 NEVER = 1 << 30  # position of a load no matrix instruction of the region consumes
+_WMMA, _DS, _LOAD, _DATA = int(Flavor.WMMA), int(Flavor.DS), int(Flag.LOAD), int(EdgeKind.DATA)
+
+# arrays of the DAG the arithmetic reads, in the order of the address table
+_ARRAYS = (
+    *("flavor", "flags", "latency", "edge_start", "edge_target", "edge_kind"),
+    *("operand_start", "operand_register", "operand_kind", "register_size"),
+)
+(_FLAVOR, _FLAGS, _LATENCY, _START, _TARGET, _KIND, _OPERANDS, _OPERAND, _OPERAND_KIND, _SIZE, _NEW_LATENCY) = range(11)
+# numbers: given, then found, then where each section of the work vector begins
+(_Z_NODES, _Z_REGISTERS, _Z_LOAD_LATENCY, _Z_SPACING) = range(4)
+(_Z_POSITIONS, _Z_LOADS, _Z_ORDERED, _Z_FRAGMENTS, _Z_WMMA_LATENCY, _Z_BUDGET, _Z_CORRECTED) = range(4, 11)
+(_Z_LOAD, _Z_FIRST, _Z_LAST, _Z_ORDER, _Z_LATEST, _Z_REGISTER, _Z_OF_LOAD, _Z_SKIPPED) = range(11, 19)
+(_Z_VGPRS, _Z_ANCHOR, _Z_TABLE, _Z_CHAIN, _Z_BEFORE, _Z_AFTER, _Z_SCRATCH) = range(19, 26)
 
 
-@njit
-def consumer_positions(edge_start, edge_target, edge_kind, data_kind, position, loads):
+@inner
+def _list_nodes(table, z, work):  # type: ignore[no-untyped-def]
+    """Matrix instructions and LDS loads in program order, and the register each load defines first (-1: none)."""
+    flavor, flags = at_int8(table[_FLAVOR]), at_int32(table[_FLAGS])
+    operands, register, kind = at_int32(table[_OPERANDS]), at_int32(table[_OPERAND]), at_int8(table[_OPERAND_KIND])
+    chain, load, defines = shifted(work, z[_Z_CHAIN]), shifted(work, z[_Z_LOAD]), shifted(work, z[_Z_REGISTER])
+    position = shifted(work, z[_Z_SCRATCH])
+    positions = loads = 0
+    for node in range(z[_Z_NODES]):
+        position[node] = -1
+        if flavor[node] == _WMMA:
+            position[node] = positions
+            chain[positions] = node
+            positions += 1
+        elif flavor[node] == _DS and flags[node] & _LOAD:
+            load[loads] = node
+            defines[loads] = -1
+            for k in range(operands[node], operands[node + 1]):
+                if kind[k] & 1:  # DEF and DEAD_DEF are odd
+                    defines[loads] = register[k]
+                    break
+            loads += 1
+    z[_Z_POSITIONS], z[_Z_LOADS] = positions, loads
+
+
+@inner
+def _consumer_positions(table, z, work):  # type: ignore[no-untyped-def]
     """First and last position among the data successors of each load; (``NEVER``, -1) without one."""
-    first = np.full(loads.size, NEVER, np.int64)
-    last = np.full(loads.size, -1, np.int64)
-    for k in range(loads.size):
-        for e in range(edge_start[loads[k]], edge_start[loads[k] + 1]):
-            if edge_kind[e] == data_kind:
-                p = position[edge_target[e]]
-                if p >= 0:
-                    first[k] = min(first[k], p)
-                    last[k] = max(last[k], p)
-    return first, last
+    start, target, kind = at_int32(table[_START]), at_int32(table[_TARGET]), at_int8(table[_KIND])
+    load, position = shifted(work, z[_Z_LOAD]), shifted(work, z[_Z_SCRATCH])
+    first, last = shifted(work, z[_Z_FIRST]), shifted(work, z[_Z_LAST])
+    for k in range(z[_Z_LOADS]):
+        first[k], last[k] = NEVER, -1
+        for e in range(start[load[k]], start[load[k] + 1]):
+            if kind[e] == _DATA and position[target[e]] >= 0:
+                first[k] = min(first[k], position[target[e]])
+                last[k] = max(last[k], position[target[e]])
 
 
-@njit
-def order_by_first(first, positions):
+@inner
+def _order_by_first(z, work):  # type: ignore[no-untyped-def]
     """Loads by first consumer, stable, those without one dropped: a counting sort, linear."""
-    start = np.zeros(positions + 1, np.int64)
-    for p in first:
-        if p != NEVER:
-            start[p + 1] += 1
+    first, order, start = shifted(work, z[_Z_FIRST]), shifted(work, z[_Z_ORDER]), shifted(work, z[_Z_SCRATCH])
+    positions = z[_Z_POSITIONS]
+    for p in range(positions + 1):
+        start[p] = 0
+    for k in range(z[_Z_LOADS]):
+        if first[k] != NEVER:
+            start[first[k] + 1] += 1
     for p in range(positions):
         start[p + 1] += start[p]
-    order = np.empty(start[positions], np.int64)
-    for k in range(first.size):
+    z[_Z_ORDERED] = start[positions]
+    for k in range(z[_Z_LOADS]):
         if first[k] != NEVER:
             order[start[first[k]]] = k
             start[first[k]] += 1
-    return order
 
 
-@njit
-def latest_starts(order, first, load_latency, wmma_latency, spacing):
+@inner
+def _latest_starts(z, work):  # type: ignore[no-untyped-def]
     """Latest issue time of each ordered load, in cycles of back-to-back matrix instructions.
 
-    ``spacing`` > 0 keeps the loads that many cycles apart (a backward minimum over the order); 0 leaves each on its own.
+    A spacing > 0 keeps the loads that many cycles apart (a backward minimum over the order); 0 leaves each on its own.
     """
-    latest = np.empty(order.size, np.int64)
-    for k in range(order.size):
-        latest[k] = first[order[k]] * wmma_latency - load_latency[order[k]]
-    if spacing > 0:
-        for k in range(order.size - 2, -1, -1):
+    first, order, latest = shifted(work, z[_Z_FIRST]), shifted(work, z[_Z_ORDER]), shifted(work, z[_Z_LATEST])
+    spacing = z[_Z_SPACING]
+    for k in range(z[_Z_ORDERED] - 1, -1, -1):
+        latest[k] = first[order[k]] * z[_Z_WMMA_LATENCY] - z[_Z_LOAD_LATENCY]
+        if spacing > 0 and k + 1 < z[_Z_ORDERED]:
             latest[k] = min(latest[k], latest[k + 1] - spacing)
-    return latest
 
 
-@njit
-def make_fragments(order, register, registers, first, last, latest, wmma_latency):
+@inner
+def _make_fragments(table, z, work):  # type: ignore[no-untyped-def]
     """Group ordered loads by the register they fill, in first-seen order.
 
-    Returns per load its fragment (-1: not in the order), and per fragment: register, first and last consumer, late start.
+    Per load its fragment (-1: not in the order); per fragment register (-1: one the DAG does not know), first and last
+    consumer, late start, and the 32-bit registers it takes.
     """
-    of_register = np.full(registers, -1, np.int64)
-    of_load = np.full(first.size, -1, np.int64)
-    table = np.empty((order.size, 4), np.int64)
+    size = at_int16(table[_SIZE])
+    first, last, order = shifted(work, z[_Z_FIRST]), shifted(work, z[_Z_LAST]), shifted(work, z[_Z_ORDER])
+    latest, register, of_load = shifted(work, z[_Z_LATEST]), shifted(work, z[_Z_REGISTER]), shifted(work, z[_Z_OF_LOAD])
+    rows, vgprs, of_register = shifted(work, z[_Z_TABLE]), shifted(work, z[_Z_VGPRS]), shifted(work, z[_Z_SCRATCH])
+    for r in range(z[_Z_REGISTERS]):
+        of_register[r] = -1
+    for k in range(z[_Z_LOADS]):
+        of_load[k] = -1
     count = 0
-    for k in range(order.size):
+    for k in range(z[_Z_ORDERED]):
         load = order[k]
-        f = of_register[register[load]]
-        if f < 0 or first[load] > table[f, 2]:  # a register loaded again after its last use holds a new fragment
+        name = register[load]
+        f = of_register[name] if name >= 0 else -1
+        # a register loaded again after its last use holds a new fragment, an unknown one always does
+        if f < 0 or first[load] > rows[4 * f + 2]:
             f = count
             count += 1
-            of_register[register[load]] = f
-            table[f, 0] = register[load]
-            table[f, 1] = first[load]
-            table[f, 2] = last[load]
-            table[f, 3] = latest[k]
+            vgprs[f] = 0
+            if name >= 0:
+                of_register[name] = f
+                vgprs[f] = size[name]
+            rows[4 * f], rows[4 * f + 1], rows[4 * f + 2], rows[4 * f + 3] = name, first[load], last[load], latest[k]
         else:
-            table[f, 1] = min(table[f, 1], first[load])
-            table[f, 2] = max(table[f, 2], last[load])
-            table[f, 3] = min(table[f, 3], latest[k])
+            rows[4 * f + 1] = min(rows[4 * f + 1], first[load])
+            rows[4 * f + 2] = max(rows[4 * f + 2], last[load])
+            rows[4 * f + 3] = min(rows[4 * f + 3], latest[k])
         of_load[load] = f
-    for f in range(count):
-        table[f, 3] = max(0, table[f, 3] // wmma_latency)  # truncated: negative values end at 0 either way
-    return of_load, table[:count]
+    for f in range(z[_Z_LOADS]):
+        work[z[_Z_SKIPPED] + f] = 0
+    for f in range(count):  # truncated: negative values end at 0 either way
+        rows[4 * f + 3] = max(0, rows[4 * f + 3] // z[_Z_WMMA_LATENCY])
+    z[_Z_FRAGMENTS] = count
 
 
-@njit
-def histogram(fragments, vgprs, positions):
-    """Registers live at each position if every fragment starts as late as it may."""
-    change = np.zeros(positions + 1, np.int64)
-    for f in range(fragments.shape[0]):
-        change[min(fragments[f, 3], fragments[f, 2])] += vgprs[f]
-        change[fragments[f, 2] + 1] -= vgprs[f]
-    live = np.empty(positions, np.int64)
-    total = 0
-    for p in range(positions):
+@inner
+def _histogram(z, work):  # type: ignore[no-untyped-def]
+    """Registers live at each position if every fragment starts as late as it may; its maximum is the budget."""
+    rows, vgprs, live = shifted(work, z[_Z_TABLE]), shifted(work, z[_Z_VGPRS]), shifted(work, z[_Z_BEFORE])
+    change = shifted(work, z[_Z_SCRATCH])
+    for p in range(z[_Z_POSITIONS] + 1):
+        change[p] = 0
+    for f in range(z[_Z_FRAGMENTS]):
+        change[min(rows[4 * f + 3], rows[4 * f + 2])] += vgprs[f]
+        change[rows[4 * f + 2] + 1] -= vgprs[f]
+    total = budget = 0
+    for p in range(z[_Z_POSITIONS]):
         total += change[p]
         live[p] = total
-    return live
+        budget = max(budget, total)
+    z[_Z_BUDGET] = budget
 
 
-@njit
-def ease_one(live, budget, late, size):
-    """Earliest position a window may be stretched to without the histogram passing the budget."""
-    early = late
-    while early > 0 and live[early - 1] + size <= budget:
+@inner
+def _ease(z, work, f):  # type: ignore[no-untyped-def]
+    """Earliest position a window may be stretched to without the eased histogram passing the budget."""
+    live, size = shifted(work, z[_Z_AFTER]), work[z[_Z_VGPRS] + f]
+    early = work[z[_Z_TABLE] + 4 * f + 3]
+    while early > 0 and live[early - 1] + size <= z[_Z_BUDGET]:
         early -= 1
     return early
 
 
-@njit
-def ease_all(fragments, vgprs, live, budget):
-    """Anchor of each fragment, in order; ``live`` is changed to the eased histogram."""
-    anchor = np.empty(fragments.shape[0], np.int64)
-    for f in range(fragments.shape[0]):
-        early = ease_one(live, budget, fragments[f, 3], vgprs[f])
-        for p in range(early, fragments[f, 3]):
-            live[p] += vgprs[f]
-        anchor[f] = early
-    return anchor
+@inner
+def _stretch(z, work, f, early):  # type: ignore[no-untyped-def]
+    """Enter a window that begins earlier into the eased histogram."""
+    live = shifted(work, z[_Z_AFTER])
+    for p in range(early, work[z[_Z_TABLE] + 4 * f + 3]):
+        live[p] += work[z[_Z_VGPRS] + f]
+    work[z[_Z_ANCHOR] + f] = early
 
 
-@njit
-def dead_before(fragments, position, positions):
-    """For each position p the latest last use below p of any fragment (-1: none): where a register has just become free."""
-    latest = np.full(positions + 1, -1, np.int64)
-    for f in range(fragments.shape[0]):
-        if fragments[f, 2] + 1 <= positions:
-            latest[fragments[f, 2] + 1] = max(latest[fragments[f, 2] + 1], fragments[f, 2])
-    for p in range(1, positions + 1):
-        latest[p] = max(latest[p], latest[p - 1])
-    out = np.empty(position.size, np.int64)
-    for k in range(position.size):
-        out[k] = latest[position[k]]
-    return out
+@inner
+def _ease_all(z, work):  # type: ignore[no-untyped-def]
+    """Ease one fragment after the other; those to be skipped are not eased and have no anchor."""
+    skipped = shifted(work, z[_Z_SKIPPED])
+    for p in range(z[_Z_POSITIONS]):
+        work[z[_Z_AFTER] + p] = work[z[_Z_BEFORE] + p]
+    for f in range(z[_Z_FRAGMENTS]):
+        work[z[_Z_ANCHOR] + f] = 0
+        if skipped[f] == 0:
+            _stretch(z, work, f, _ease(z, work, f))
+
+
+@inner
+def _correct_latencies(table, z, work):  # type: ignore[no-untyped-def]
+    """Set the latency of each load's data edges to its first consumer in the table's last array and count the changes."""
+    start, target, kind = at_int32(table[_START]), at_int32(table[_TARGET]), at_int8(table[_KIND])
+    latency = at_int32(table[_NEW_LATENCY])
+    count = 0
+    for k in range(z[_Z_LOADS]):
+        load, first = work[z[_Z_LOAD] + k], work[z[_Z_FIRST] + k]
+        if first == NEVER:
+            continue
+        consumer = work[z[_Z_CHAIN] + first]
+        for e in range(start[load], start[load + 1]):
+            if target[e] == consumer and kind[e] == _DATA and latency[e] != z[_Z_LOAD_LATENCY]:
+                latency[e] = z[_Z_LOAD_LATENCY]
+                count += 1
+    z[_Z_CORRECTED] = count
+
+
+@entry
+def _plan(table, sizes, work, again):  # type: ignore[no-untyped-def]
+    """All steps from the nodes to the anchors; ``again``: only the last one, with the fragments now to be skipped."""
+    t, z, w = pointer(table), pointer(sizes), pointer(work)
+    if again == 0:
+        _list_nodes(t, z, w)
+        if z[_Z_POSITIONS] == 0 or z[_Z_LOADS] == 0:
+            return
+        z[_Z_WMMA_LATENCY] = max(1, at_int32(t[_LATENCY])[w[z[_Z_CHAIN]]])
+        _consumer_positions(t, z, w)
+        _correct_latencies(t, z, w)
+        _order_by_first(z, w)
+        _latest_starts(z, w)
+        _make_fragments(t, z, w)
+        _histogram(z, w)
+    _ease_all(z, w)
+
+
+class Windows:
+    """Windows of one DAG before any edge is made: positions, fragments, histograms, anchors (all int64).
+
+    ``edge_latency`` are the DAG's with each load's edges to its first consumer set to the load latency, ``corrected`` of them.
+    Per load: ``load`` (node), ``first`` and ``last`` consumer, ``of_load`` (its fragment, -1: no consumer); ``ordered`` lists loads
+    by first consumer.  Per fragment: ``table`` (register or -1, first and last consumer, late start), ``vgprs``, ``anchor``.
+    """
+
+    def __init__(self, dag: Dag, load_latency: int, spacing: int) -> None:
+        self.dag, self.spacing = dag, spacing
+        matrix, loads = int(np.count_nonzero(dag.flavor == _WMMA)), int(np.count_nonzero(dag.flavor == _DS))
+        lengths = [loads] * 10 + [4 * loads, matrix, matrix, matrix]  # _Z_LOAD to _Z_AFTER
+        registers = dag.register_id.size
+        self._sizes = np.zeros(_Z_SCRATCH + 1, dtype=np.int64)
+        self._sizes[:4] = dag.n, registers, load_latency, spacing
+        np.cumsum(lengths, out=self._sizes[_Z_FIRST:])
+        self._work = np.empty(int(self._sizes[-1]) + max(dag.n, registers, matrix) + 1, dtype=np.int64)
+        self.edge_latency = dag.edge_latency.copy()
+        self._arrays = [np.ascontiguousarray(getattr(dag, name)) for name in _ARRAYS]
+        self._table = addresses(*self._arrays, self.edge_latency)
+        _plan(self._table, self._sizes, self._work, 0)
+        self.positions, self.loads, ordered, fragments, *rest = self._sizes[_Z_POSITIONS:_Z_LOAD].tolist()
+        self.wmma_latency, self.budget, self.corrected = rest
+        self.chain, self.load = self._view(_Z_CHAIN, self.positions), self._view(_Z_LOAD, self.loads)
+        self.first, self.last = self._view(_Z_FIRST, self.loads), self._view(_Z_LAST, self.loads)
+        self.ordered, self.of_load = self._view(_Z_ORDER, ordered), self._view(_Z_OF_LOAD, self.loads)
+        self.table = self._view(_Z_TABLE, 4 * fragments).reshape(fragments, 4)
+        self.vgprs, self.anchor = self._view(_Z_VGPRS, fragments), self._view(_Z_ANCHOR, fragments)
+        self.skipped = self._view(_Z_SKIPPED, fragments)
+        self.before, self.after = self._view(_Z_BEFORE, self.positions), self._view(_Z_AFTER, self.positions)
+
+    def _view(self, section: int, length: int) -> NDArray[np.int64]:
+        begin = int(self._sizes[section])
+        return self._work[begin : begin + length]
+
+    def ease_again(self) -> None:
+        """Ease all fragments anew but those in ``skipped``, which get no anchor."""
+        _plan(self._table, self._sizes, self._work, 1)
+
+    def count_registers(self) -> None:
+        """Both histograms and the budget from the late starts as they are now, nothing eased."""
+        change = np.zeros(self.positions + 1, dtype=np.int64)
+        np.add.at(change, np.minimum(self.table[:, 3], self.table[:, 2]), self.vgprs)
+        np.subtract.at(change, self.table[:, 2] + 1, self.vgprs)
+        self.before[:] = self.after[:] = np.cumsum(change[:-1])
+        self.budget = int(self.before.max(initial=0))

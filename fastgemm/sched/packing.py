@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..vectors import pointer
 from . import layout as L
 from .model import EdgeKind, Flag, Flavor, OperandKind
-from .native import at_address, at_int8, at_int16, at_int32, entry, inner, shifted
+from .native import addresses, at_address, at_int8, at_int16, at_int32, entry, inner, shifted
 
 if TYPE_CHECKING:
     from .dag import Dag
@@ -384,11 +384,6 @@ def _pack(step, table, sizes, slices, scratch, packed, groups):  # type: ignore[
         _fill(t, z, cut, room, pointer(packed), pointer(groups))
 
 
-def _address(array: NDArray[np.generic]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
 def _most_slices(dag: Dag) -> int:
     """A mask at most doubles the slices of a register, which are no more than its lanes (room that stays empty costs nothing)."""
     masks = np.bincount(dag.operand_register, minlength=dag.register_id.size)
@@ -405,7 +400,7 @@ _GROUP_TABLE = np.array(_GROUPS, dtype=np.int64)
 def pack(dag: Dag) -> NDArray[np.int64]:
     """The DAG as the jitted scheduler reads it (see `fastgemm.sched.layout`)."""
     arrays = [np.ascontiguousarray(getattr(dag, name)) for name in _TABLE]
-    table = np.array([_address(array) for array in arrays], dtype=np.int64)
+    table = addresses(*arrays)
     soft = int(np.count_nonzero(dag.edge_kind >= _WEAK))
     sizes = np.zeros(15, dtype=np.int64)
     sizes[:_Z_REGISTERS] = (

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vectors import pointer
 from .model import DagError
-from .native import entry
+from .native import addresses, at_int32, entry, inner, shifted
 
 if TYPE_CHECKING:
     from .dag import Dag
 
-__all__ = ["depths_and_heights"]
+__all__ = ["depths_and_heights", "longest_paths", "sort_topologically"]
 
 
-@entry
-def _topological(start: Any, target: Any, order: Any, open_count: Any) -> int:
-    """Fill `order` with the nodes so that every edge points forward; returns how many could be placed."""
-    n = order.size
-    for e in range(target.size):
+@inner
+def sort_topologically(nodes, start, target, order, open_count):  # type: ignore[no-untyped-def]
+    """Fill ``order`` with the nodes so that every edge points forward; returns how many could be placed.
+
+    ``open_count`` is left with the predecessors each node still waits for: above 0 on and behind cycles.
+    """
+    for node in range(nodes):
+        open_count[node] = 0
+    for e in range(start[nodes]):
         open_count[target[e]] += 1
-    filled = 0
-    for node in range(n):
+    filled = done = 0
+    for node in range(nodes):
         if open_count[node] == 0:
             order[filled] = node
             filled += 1
-    done = 0
     while done < filled:
         node = order[done]
         done += 1
@@ -39,16 +43,36 @@ def _topological(start: Any, target: Any, order: Any, open_count: Any) -> int:
     return filled
 
 
-@entry
-def _longest(start: Any, target: Any, latency: Any, order: Any, depth: Any, height: Any) -> None:
-    for i in range(order.size):
+@inner
+def longest_paths(count, order, graph, exits, ends):  # type: ignore[no-untyped-def]
+    """Depths and heights of nodes in topological order.
+
+    ``graph``: addresses of starts, targets, kinds and latencies; ``ends``: of the exits' sources and latencies, depth, height.
+    """
+    start, target, latency = at_int32(graph[0]), at_int32(graph[1]), at_int32(graph[3])
+    source, last, depth, height = at_int32(ends[0]), at_int32(ends[1]), at_int32(ends[2]), at_int32(ends[3])
+    for i in range(count):
+        depth[order[i]] = height[order[i]] = 0
+    for i in range(exits):
+        height[source[i]] = max(height[source[i]], last[i])
+    for i in range(count):
         node = order[i]
         for e in range(start[node], start[node + 1]):
             depth[target[e]] = max(depth[target[e]], depth[node] + latency[e])
-    for i in range(order.size - 1, -1, -1):
+    for i in range(count - 1, -1, -1):
         node = order[i]
         for e in range(start[node], start[node + 1]):
             height[node] = max(height[node], height[target[e]] + latency[e])
+
+
+@entry
+def _paths(table, sizes, work):  # type: ignore[no-untyped-def]
+    """Depths and heights of ``sizes[0]`` nodes with ``sizes[1]`` exits; returns how many nodes could be placed."""
+    t, w = pointer(table), pointer(work)
+    nodes = sizes[0]
+    placed = sort_topologically(nodes, at_int32(t[0]), at_int32(t[1]), w, shifted(w, nodes))
+    longest_paths(placed, w, t, sizes[1], shifted(t, np.int64(4)))
+    return placed
 
 
 def find_cycle(start: NDArray[Any], target: NDArray[Any], suspects: NDArray[Any]) -> list[int]:
@@ -72,16 +96,19 @@ def find_cycle(start: NDArray[Any], target: NDArray[Any], suspects: NDArray[Any]
 
 def depths_and_heights(dag: Dag) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Longest latency path from the roots to each node and from each node to the region's exit."""
-    order = np.empty(dag.n, dtype=np.int32)
-    open_count = np.zeros(dag.n, dtype=np.int32)
-    placed = _topological(dag.edge_start, dag.edge_target, order, open_count)
+    depth, height = np.empty(dag.n, dtype=np.int32), np.empty(dag.n, dtype=np.int32)
+    exits = (np.ascontiguousarray(dag.exit_source), np.ascontiguousarray(dag.exit_latency))
+    graph = [np.ascontiguousarray(x) for x in (dag.edge_start, dag.edge_target, dag.edge_kind, dag.edge_latency)]
+    work = np.empty(2 * dag.n, dtype=np.int64)
+    placed = _paths(addresses(*graph, *exits, depth, height), np.array([dag.n, exits[0].size], dtype=np.int64), work)
     if placed < dag.n:
-        cycle = find_cycle(dag.edge_start, dag.edge_target, np.flatnonzero(open_count))
-        shown = " -> ".join(f"{node} ({dag.opcode_name(node)})" for node in [*cycle[:20], cycle[0]])
-        more = f" ({len(cycle)} nodes in all)" if len(cycle) > 20 else ""
-        raise DagError(f"the edges form a cycle: {shown}{more}; remove one of them")
-    depth = np.zeros(dag.n, dtype=np.int32)
-    height = np.zeros(dag.n, dtype=np.int32)
-    np.maximum.at(height, dag.exit_source, dag.exit_latency)
-    _longest(dag.edge_start, dag.edge_target, dag.edge_latency, order, depth, height)
+        raise_cycle(dag, np.flatnonzero(work[dag.n :]))
     return depth, height
+
+
+def raise_cycle(dag: Dag, suspects: NDArray[Any]) -> NoReturn:
+    """Raise `DagError` naming the nodes of a cycle among nodes no topological order reaches."""
+    cycle = find_cycle(dag.edge_start, dag.edge_target, suspects)
+    shown = " -> ".join(f"{node} ({dag.opcode_name(node)})" for node in [*cycle[:20], cycle[0]])
+    more = f" ({len(cycle)} nodes in all)" if len(cycle) > 20 else ""
+    raise DagError(f"the edges form a cycle: {shown}{more}; remove one of them")
