@@ -44,9 +44,8 @@ LONG_WORK = 2_000_000_000
 
 _TYPES = tuple(np.dtype(code) for code in ("f4", "f8", "c8", "c16"))
 # What the compiled function knows of the process, as words; three per dtype: the object, numpy's number, the kernel table (or 0).
-NDARRAY, NONE, NEW_ARRAY, INCREF, AS_INT, SAVE_THREAD, RESTORE_THREAD, ALLOCATE, FREE, NO_MEMORY, ALONE, ANSWERS = (
-    range(12)
-)
+NDARRAY, NONE, NEW_ARRAY, INCREF, AS_INT, SAVE_THREAD, RESTORE_THREAD = range(7)
+ALLOCATE, FREE, NO_MEMORY, ALONE, EXECUTE, ANSWERS = range(7, 13)
 DTYPES = ANSWERS + 4
 # A job's words, and behind them what only this path asks for.
 B_N, NDIM, NUMBER = range(j.JOB_WORDS, j.JOB_WORDS + 3)
@@ -70,7 +69,7 @@ class Context(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_int64)
         for name in (
-            *("ndarray", "none", "new_array", *_FUNCTIONS, "alone"),
+            *("ndarray", "none", "new_array", *_FUNCTIONS, "alone", "execute"),
             *(f"answer{answer}" for answer in (LARGE, ENGINE, GENERAL, UNLOADED)),
             *(f"{word}{i}" for i in range(len(_TYPES)) for word in ("dtype", "number", "table")),
         )
@@ -199,7 +198,7 @@ def _run(context, block, item, lay, pool_address, threads):  # type: ignore[no-u
     if shares == 1:
         call(share, block, 0, 0)
     else:
-        pool.execute(pool_address, share, block, shares, threads)
+        call(context[EXECUTE], on_stack((pool_address, share, block, shares, threads)), 0, 0)
     if threads > 0:
         call_c(context[RESTORE_THREAD], (state,))
     if lay:
@@ -255,7 +254,7 @@ def _declined(a: Any, b: Any, out: Any, *_: int) -> int:
 def _known() -> Context:
     """What :func:`direct` knows of this process."""
     words = [id(ndarray), id(None), o.new_array(), *map(o.c_function, _FUNCTIONS)]
-    words += [ctypes.addressof(alone), *map(id, _ANSWERS)]
+    words += [ctypes.addressof(alone), 0, *map(id, _ANSWERS)]
     for dtype in _TYPES:
         words += [id(dtype), dtype.num, 0]
     return Context(*words)
@@ -296,7 +295,7 @@ def settle(answer: Any, a: Any, b: Any, out: Any) -> Any:
         answer = entry()(a, b, out)
     if answer is LARGE:
         threads = get_num_threads() if _native_pool else 1
-        answer = entry()(a, b, out, pool.address(threads) if threads > 1 else 0, threads)
+        answer = entry()(a, b, out, _pool_address(threads) if threads > 1 else 0, threads)
     if type(answer) is not int:
         return answer
     if answer == GENERAL:
@@ -305,6 +304,13 @@ def settle(answer: Any, a: Any, b: Any, out: Any) -> Any:
         out = empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     _engine()(a, b, out)
     return out
+
+
+def _pool_address(threads: int) -> int:
+    """The pool, ready for so many threads, and what runs a job on it known to :func:`direct`."""
+    if not _known().execute:
+        _known().execute = pool.execute_words.address
+    return pool.address(threads)
 
 
 @cache

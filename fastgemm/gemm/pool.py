@@ -32,10 +32,11 @@ from . import tickets
 from .gang import Gang, join_all, start_worker
 from .threads import MAX_THREADS, pool_kind
 
-__all__ = ["address", "begin", "execute", "run", "run_python", "stopping"]
+__all__ = ["address", "begin", "execute", "execute_words", "run", "run_python", "stopping"]
 
 begin = tickets.begin
 execute = tickets.execute
+execute_words = tickets.execute_words
 
 # A call returns to Python this often, where Ctrl-C is noticed.
 BUDGET_NS = 50_000_000

@@ -19,9 +19,11 @@ comes again.
 
 from __future__ import annotations
 
-from ..jit import njit
+from numba import types
+
+from ..jit import cfunc, njit
 from ..vectors import inner
-from .emit_call import on_stack
+from .emit_call import on_stack, words
 from .emit_sync import (
     add,
     call,
@@ -40,7 +42,7 @@ from .emit_sync import (
 from .threads import MAX_THREADS
 
 __all__ = [
-    "PENDING", "WORDS", "abandon", "attend", "begin", "claim", "close", "drain", "execute", "limit_workers", "publish",
+    "PENDING", "WORDS", "abandon", "attend", "begin", "claim", "close", "drain", "execute", "execute_words", "limit_workers", "publish",
     "release", "serve", "stop",
 ]  # fmt: skip
 
@@ -242,6 +244,13 @@ def begin(pool, work, args, chunks, threads, first, token, budget):
 def execute(pool, work, args, chunks, threads):
     """For other jitted functions: all chunks, start to end.  Ctrl-C waits for it, so keep it for jobs known to be short."""
     begin(pool, work, args, chunks, threads, 0, 0, 0)
+
+
+@cfunc(types.void(types.int64, types.int64, types.int64))
+def execute_words(arguments, _chunk, _thread):
+    """:func:`execute` to be called by address, its arguments in a block of words."""
+    w = words(arguments)
+    execute(w[0], w[1], w[2], w[3], w[4])
 
 
 @njit
