@@ -42,7 +42,8 @@ from .emit_sync import (
 from .threads import MAX_THREADS
 
 __all__ = [
-    "PENDING", "WORDS", "abandon", "attend", "begin", "claim", "close", "drain", "execute", "execute_words", "limit_workers", "publish",
+    "PENDING", "WORDS", "abandon", "attend", "begin", "claim", "close", "drain", "execute", "execute_words", "limit_workers",
+    "publish",
     "release", "serve", "stop",
 ]  # fmt: skip
 
