@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import fields
+
 import numpy as np
 import oracle_sched_extra as oracle
 import pytest
@@ -112,6 +115,21 @@ def test_register_edges_equal_the_slow_twin(seed):
     assert len(mine) == source.size and mine == oracle.derive_edges(code, latency.tolist())
 
 
+def test_edges_of_registers_many_nodes_share():
+    """More readers and edges than there is room for at first: 128 writers of a word each, then readers of all of them."""
+    writers = [[(r, 3 << 2 * w, 1)] for r in range(4) for w in range(32)]
+    readers = [[(r, (1 << 64) - 1, 0) for r in range(4)] for _ in range(60)]
+    code = [*writers, *readers, *writers]
+    latency = np.arange(len(code), dtype=np.int32) % 7
+    flat = np.array([x for node in code for x in node], dtype=object)
+    columns = tuple(flat[:, i].astype(t) for i, t in enumerate((np.int32, np.uint64, np.int8)))
+    start = np.concatenate([[0], np.cumsum([len(x) for x in code])])
+    found = derive_edges(start, columns, 4, latency, np.full(len(code), A_NONE, np.int8))
+    mine = {(s, t, k): w for s, t, k, w in zip(*(x.tolist() for x in found), strict=True)}
+    assert len(mine) == found[0].size > 15_000 and mine == oracle.derive_edges(code, latency.tolist())
+    assert np.array_equal(np.lexsort((-found[1], np.array([0, 2, 1])[found[2]], found[0])), np.arange(found[0].size))
+
+
 def test_fences_order_accesses_and_nothing_else():
     dag = synthetic.parse(ARTICLE[0])
     names = [dag.opcode_name(i) for i in range(dag.n)]
@@ -166,3 +184,35 @@ def test_random_code_follows_its_seed():
 def test_wrong_kernels_are_named(make, text):
     with pytest.raises(DagError, match=text):
         make()
+
+
+def digest(dags):
+    """Of every field of some DAGs, arrays with their dtypes."""
+    whole = hashlib.sha256()
+    for dag in dags:
+        for field in fields(dag):
+            value = getattr(dag, field.name)
+            text = f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else repr(value)
+            whole.update(f"{field.name} {text}".encode())
+            whole.update(np.ascontiguousarray(value).tobytes() if isinstance(value, np.ndarray) else b"")
+    return whole.hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "expected"),
+    [
+        (
+            ["gemm:128x128x128", "gemm:256x128x512:bf16:buffers=3:single_warp", "gemm:128x128x64:unroll=3"],
+            "fefa8c4f6db30ffa",
+        ),
+        ([f"gemm:256x256x256:{dtype}:sliceMNK" for dtype in ("mxfp8", "fp4", "i8", "fp8")], "cdd786836d0c2779"),
+        (
+            ["gemm:256x256x256:mxfp8:a_scales=1:base", "gemm:128x256x256:f32:pipelined:body=core:waves=2"],
+            "2f3396a71fa116b2",
+        ),
+        (["attention:128x128x128", "attention:64x64x64:f16:unroll=2"], "669c5a9d8a64f290"),
+    ],
+)
+def test_kernels_are_the_same_to_the_last_byte_from_version_to_version(kernels, expected):
+    """Figures measured on them stay comparable; a kernel that is meant to change changes its digest here."""
+    assert digest([synthetic.parse(kernel) for kernel in kernels]) == expected

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +13,7 @@ from .dag import MAX_EDGES, MAX_NODES, NODE_COLUMNS, Dag, _starts, is_definition
 from .machine import Facts, Machine, machine
 from .model import DagError, EdgeKind, Flag, Flavor, OperandKind, parse_edge_kind, parse_flavor
 
-__all__ = ["build_dag", "dag_from_arrays", "retarget"]
+__all__ = ["build_dag", "dag_from_arrays", "dag_from_sorted", "retarget"]
 
 _FACT_COLUMNS = ("flavor", "latency", "unit_cycles", "micro_ops", "matrix_cycles", "repeat")
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
@@ -94,6 +95,62 @@ def dag_from_arrays(
         paths = dag.with_paths()
         dag = dag.replace(**{k: getattr(paths, k) for k, v in (("depth", depth), ("height", height)) if v is None})
     return dag
+
+
+def dag_from_sorted(
+    opcodes: tuple[str, ...],
+    opcode: NDArray[np.int32],
+    edges: tuple[NDArray[Any], ...],
+    operands: tuple[NDArray[Any], ...],
+    registers: tuple[NDArray[Any], NDArray[Any]],
+    *,
+    machine: Machine,
+    name: str,
+    live: tuple[NDArray[Any], NDArray[Any]],
+    exits: tuple[NDArray[Any], ...],
+    loop: bool,
+) -> Dag:
+    """A `Dag` of code this package wrote itself: nothing is checked and nothing sorted.
+
+    `edges` = (source, target, kind, latency) by source; `operands` = (starts per node, node, register, lanes, kind) by node;
+    `registers` = (size, vector?); `live` = (register, lanes) at entry and exit.
+    """
+    start, node, register, lanes, kind = operands
+    source, target, edge_kind, latency = edges
+    size, vector = registers[0].astype(np.int16), registers[1].astype(np.bool_)
+    columns = _node_columns(opcodes, opcode, (start, register, lanes, kind, node), vector, machine, "error", {})
+    empty = np.zeros(opcode.size, dtype=np.int32)
+    dag = Dag(
+        name=name,
+        machine=machine.name,
+        opcodes=opcodes,
+        **columns,
+        depth=empty,
+        height=empty,
+        edge_start=_starts(source, opcode.size),
+        edge_target=target,
+        edge_kind=edge_kind.astype(np.int8),
+        edge_latency=latency,
+        edge_register=np.full(source.size, -1, dtype=np.int32),
+        operand_start=start,
+        operand_register=register,
+        operand_lanes=lanes,
+        operand_kind=kind,
+        register_id=np.arange(size.size),
+        register_size=size,
+        register_vector=vector,
+        live_in_register=live[0],
+        live_in_lanes=live[1],
+        live_out_register=live[0].copy(),
+        live_out_lanes=live[1].copy(),
+        exit_source=exits[0].astype(np.int32),
+        exit_kind=exits[1].astype(np.int8),
+        exit_latency=exits[2].astype(np.int32),
+        vgpr_limit=machine.vgpr_limit,
+        sgpr_limit=machine.sgprs,
+        whole_single_block_loop=loop,
+    )
+    return dag.with_paths()
 
 
 def _machine_of(model: Machine | str | None) -> Machine:
@@ -183,79 +240,83 @@ def _node_columns(
     _, register, _, kind, node = operands
     touches_vector = np.zeros(code.size, dtype=np.bool_)
     touches_vector[node[vector[register]]] = True
-    facts, pick = _facts_of(names, code, touches_vector, model, unknown_opcode, known="flavor" in given)
+    if code.size and (code.min() < 0 or code.max() >= len(names)):
+        raise DagError(f"opcode numbers run from {code.min()} to {code.max()}, the opcode table has {len(names)} names")
+    table = _fact_table(names, model, unknown_opcode)
+    if table.missing.any() and "flavor" not in given and table.missing[code].any():
+        name = names[int(code[table.missing[code]].min())]
+        raise DagError(
+            f"opcode {name!r} is unknown to machine {model.name!r}; add it to a machine file, give its flavor, or pass "
+            "unknown_opcode=<flavor>"
+        )
+    pick = 2 * code.astype(np.int64) + touches_vector
     columns: dict[str, Any] = {"windows": windows}
     for name, (dtype, _) in NODE_COLUMNS.items():
         if name in given:
             columns[name] = np.broadcast_to(np.asarray(given[name], dtype=dtype), code.shape)
         elif name in _FACT_COLUMNS:
-            columns[name] = np.array([int(getattr(fact, name)) for fact in facts], dtype=dtype)[pick]
+            columns[name] = table.columns[name][pick]
         elif name == "window":
-            index = [windows.index(fact.window) if fact.window in windows else -1 for fact in facts]
+            index = [windows.index(pattern) if pattern in windows else -1 for pattern in table.window]
             columns[name] = np.array(index, dtype=dtype)[pick]
         elif name == "carried":
             columns[name] = np.zeros(code.size, dtype=dtype)
     if "copy_regs" not in given:
-        columns["copy_regs"] = _copy_registers(facts, pick, operands)
+        columns["copy_regs"] = _copy_registers(table.copies[pick], operands)
     if "flags" not in given:
-        base = np.array([int(fact.flags) for fact in facts], dtype=np.int32)[pick]
-        columns["flags"] = base | _scalar_flags(names, code, columns["flavor"], operands, vector)
+        base = table.columns["flags"][pick]
+        columns["flags"] = base | _scalar_flags(table.vector_op[code], columns["flavor"], operands, vector)
     return columns
 
 
-def _facts_of(
-    names: tuple[str, ...],
-    code: NDArray[np.int32],
-    touches_vector: NDArray[np.bool_],
-    model: Machine,
-    unknown_opcode: str,
-    known: bool,
-) -> tuple[list[Facts], NDArray[np.int64]]:
-    """Facts of every (opcode, vector operand?) pair and, per node, the index of its pair."""
-    used = np.unique(code)
-    if used.size and (used[0] < 0 or used[-1] >= len(names)):
-        raise DagError(f"opcode numbers run from {used[0]} to {used[-1]}, the opcode table has {len(names)} names")
+class _FactTable(NamedTuple):
+    """Facts of every (opcode, vector operand?) pair of an opcode table; the pair of opcode i is at 2 i and 2 i + 1."""
+
+    columns: dict[str, NDArray[Any]]
+    window: tuple[str | None, ...]
+    copies: NDArray[np.bool_]
+    vector_op: NDArray[np.bool_]  # per opcode: is it a vector op by its name?
+    missing: NDArray[np.bool_]  # per opcode: is it unknown to the machine?
+
+
+@lru_cache(maxsize=256)
+def _fact_table(names: tuple[str, ...], model: Machine, unknown_opcode: str) -> _FactTable:
     fallback = None if unknown_opcode == "error" else Facts(parse_flavor(unknown_opcode), latency=1)
-    facts: list[Facts] = [Facts(Flavor.OTHER, 0)] * (2 * len(names))
-    for index in used.tolist():
-        for vector in (False, True):
-            found = model.facts(names[index], vector=vector) or fallback
-            if found is None and not known:
-                raise DagError(
-                    f"opcode {names[index]!r} is unknown to machine {model.name!r}; add it to a machine file, give its "
-                    f"flavor, or pass unknown_opcode=<flavor>"
-                )
-            if found is not None:
-                facts[2 * index + vector] = found
-    return facts, 2 * code.astype(np.int64) + touches_vector
+    found = [model.facts(name, vector=vector) or fallback for name in names for vector in (False, True)]
+    facts = [Facts(Flavor.OTHER, 0) if fact is None else fact for fact in found]
+    return _FactTable(
+        {
+            name: np.array([int(getattr(fact, name)) for fact in facts], dtype=NODE_COLUMNS[name][0])
+            for name in (*_FACT_COLUMNS, "flags")
+        },
+        tuple(fact.window for fact in facts),
+        np.array([bool(fact.flags & Flag.COPY) for fact in facts], dtype=np.bool_),
+        np.array([name.startswith("V_") for name in names], dtype=np.bool_),
+        np.array([None in found[i : i + 2] for i in range(0, len(found), 2)], dtype=np.bool_),
+    )
 
 
-def _copy_registers(
-    facts: list[Facts], pick: NDArray[np.int64], operands: tuple[NDArray[Any], ...]
-) -> NDArray[np.int16]:
-    copies = np.array([bool(fact.flags & Flag.COPY) for fact in facts], dtype=np.bool_)[pick]
-    _, _, lanes, kind, node = operands
-    reads = copies[node] & ~is_definition(kind)
-    count = np.zeros(pick.size, dtype=np.int16)
-    np.maximum.at(count, node[reads], ((np.bitwise_count(lanes[reads]) + 1) // 2).astype(np.int16))
-    count[copies & (count == 0)] = 1
+def _copy_registers(copies: NDArray[np.bool_], operands: tuple[NDArray[Any], ...]) -> NDArray[np.int16]:
+    count = np.zeros(copies.size, dtype=np.int16)
+    if copies.any():
+        _, _, lanes, kind, node = operands
+        reads = copies[node] & ~is_definition(kind)
+        np.maximum.at(count, node[reads], ((np.bitwise_count(lanes[reads]) + 1) // 2).astype(np.int16))
+        count[copies & (count == 0)] = 1
     return count
 
 
 def _scalar_flags(
-    names: tuple[str, ...],
-    code: NDArray[np.int32],
+    vector_op: NDArray[np.bool_],
     flavor: NDArray[np.int8],
     operands: tuple[NDArray[Any], ...],
     vector: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
     """READS_SGPR and WRITES_SGPR of vector ops that touch virtual scalar registers (COPY never counts)."""
-    is_vector_op = np.array([name.startswith("V_") for name in names], dtype=np.bool_)[code] & (
-        flavor <= int(Flavor.VALUN)
-    )
+    is_vector_op = vector_op & (flavor <= int(Flavor.VALUN))
     _, register, _, kind, node = operands
     scalar = is_vector_op[node] & ~vector[register]
-    flags = np.zeros(code.size, dtype=np.int32)
+    flags = np.zeros(flavor.size, dtype=np.int32)
     writes = is_definition(kind)
     np.bitwise_or.at(flags, node[scalar & (kind == int(OperandKind.USE))], int(Flag.READS_SGPR))
     np.bitwise_or.at(flags, node[scalar & writes], int(Flag.WRITES_SGPR))

@@ -9,6 +9,7 @@ the article on the DAG mutation are ``gemm(256, 256, 256, waves=4, dtype="mxfp8"
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -215,12 +216,10 @@ class _Body:
         carried = self.plan.carried and s == 0
         claimed = []
         for name, table, tiles, words in (("a", self.a, rows, op.a), ("b", self.b, columns, op.b)):
-            block = np.ix_(list(depth), list(tiles))
-            fresh = table[block] < 0
-            made = self.code.register(int(fresh.sum()), words, carried=carried)
-            values = table[block]
-            values[fresh] = made
-            table[block] = values
+            block = table[depth.start : depth.stop, tiles.start : tiles.stop]
+            fresh = block < 0
+            made = self.code.register(int(np.count_nonzero(fresh)), words, carried=carried)
+            block[fresh] = made
             claimed.append((name, made))
         if op.scaled:
             for name, words, scales in (
@@ -309,18 +308,14 @@ class _Body:
             if name not in "ab" and width == 2:
                 opcode = "DS_READ2_B32_gfx9"
             parts = words // width
-            masks = np.array([lane_mask(width, width * p) for p in range(parts)], np.uint64)
-            self.code.emit(
-                opcode, np.repeat(registers, parts), self._address(name), lanes={0: np.tile(masks, registers.size)}
-            )
+            registers = np.repeat(registers, parts)
+            self.code.emit(opcode, registers, self._address(name), lanes={0: _part_masks(width, parts, registers.size)})
 
     def _multiply(self, s: int) -> None:
         """Matrix instructions of slice ``s``."""
         wave, op = self.wave, self.wave.op
         rows, columns, depth = wave.slices[s]
-        m, n = _tile_order(len(rows), len(columns), self.plan.blocked)
-        k = np.repeat(np.arange(len(depth)), m.size)
-        m, n = np.tile(m, len(depth)), np.tile(n, len(depth))
+        k, m, n = _tile_order(len(depth), len(rows), len(columns), self.plan.blocked)
         acc = self.acc[rows.start + m, columns.start + n]
         uses = [self.b[depth.start + k, columns.start + n], self.a[depth.start + k, rows.start + m], acc]
         lanes = {}
@@ -358,6 +353,12 @@ class _Body:
             self._open()
 
 
+@lru_cache(maxsize=64)
+def _part_masks(width: int, parts: int, count: int) -> NDArray[np.uint64]:
+    """Masks of loads that fill registers part by part, ``width`` words each."""
+    return np.resize(np.array([lane_mask(width, width * p) for p in range(parts)], np.uint64), count)
+
+
 # scalar code in front of a tensor load: opcode, destination[.first word[-last word]], sources
 _ADVANCE = """
 S_MUL_I32 descriptor.0 step
@@ -392,25 +393,35 @@ S_LSHR_B32 packed rows
 S_OR_B32 shape.3 packed"""
 
 
-def _write_scalars(code: Assembler, text: str, names: dict[str, int]) -> None:
-    """Emit scalar code over named registers; a name nobody gave is a new one-word register."""
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> tuple[tuple[str, str, list[str], dict[int, int] | None], ...]:
+    """Opcode, destination, sources and lanes of the destination of each line."""
+    rows = []
     for line in text.split("\n")[1:]:
         opcode, target, *sources = line.split()
         name, _, words = target.partition(".")
+        first, _, last = words.partition("-")
+        lanes = {0: lane_mask(int(last or first) - int(first) + 1, int(first))} if words else None
+        rows.append((opcode, name, sources, lanes))
+    return tuple(rows)
+
+
+def _write_scalars(code: Assembler, text: str, names: dict[str, int]) -> None:
+    """Emit scalar code over named registers; a name nobody gave is a new one-word register."""
+    for opcode, name, sources, lanes in _parsed(text):
         for wanted in (name, *sources):
             if wanted != "-" and wanted not in names:
                 names[wanted] = code.scalar()
-        lanes = None
-        if words:
-            first, _, last = words.partition("-")
-            lanes = {0: lane_mask(int(last or first) - int(first) + 1, int(first))}
         code.emit(opcode, names.get(name, -1), *(names[source] for source in sources), lanes=lanes)
 
 
-def _tile_order(rows: int, columns: int, blocked: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Tiles of a slice in the order they are multiplied: by 2 x 2 blocks, or row by row."""
+@lru_cache(maxsize=64)
+def _tile_order(
+    depth: int, rows: int, columns: int, blocked: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Tiles (k, m, n) of a slice in the order they are multiplied: k step by k step, in one by 2 x 2 blocks or row by row."""
     m, n = (x.ravel() for x in np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"))
     if blocked:
         order = np.lexsort((n % 2, m % 2, n // 2, m // 2))
         m, n = m[order], n[order]
-    return m, n
+    return np.repeat(np.arange(depth), m.size), np.tile(m, depth), np.tile(n, depth)

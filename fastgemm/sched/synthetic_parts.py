@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .build import dag_from_sorted
 from .dag import Dag
 from .dependencies import A_FENCE, A_LDS, A_NONE, A_SIGNAL, A_TENSOR, A_WAIT, derive_edges
 from .machine import Machine
@@ -18,7 +21,8 @@ from .model import DagError, EdgeKind, Flavor, OperandKind
 __all__ = ["Assembler", "MATRIX", "MatrixOp", "lane_mask", "matrix_op"]
 
 _USE, _DEF = int(OperandKind.USE), int(OperandKind.DEF)
-_ALL = (1 << 64) - 1
+_DATA, _MEMORY_EDGE = int(EdgeKind.DATA), int(EdgeKind.MEMORY)
+_ALL, _ALL_SIGNED = (1 << 64) - 1, -1
 _VISIBLE = (Flavor.VALU1, Flavor.TRANS, Flavor.VALUN)  # results memory instructions see late
 _MEMORY = (Flavor.DS, Flavor.VMEM, Flavor.DMA)
 
@@ -26,6 +30,9 @@ _MEMORY = (Flavor.DS, Flavor.VMEM, Flavor.DMA)
 def lane_mask(words: int, first: int = 0) -> int:
     """Lane mask of ``words`` 32-bit words from word ``first`` on."""
     return (((1 << (2 * words)) - 1) << (2 * first)) & _ALL
+
+
+_WHOLE = np.array([lane_mask(words) for words in range(33)], np.uint64)  # of a register of so many words
 
 
 @dataclass(frozen=True)
@@ -80,43 +87,47 @@ def matrix_op(dtype: str) -> MatrixOp:
 
 
 class Assembler:
-    """Collects instructions in program order, in bulk or one by one, and turns them into a `Dag`."""
+    """Collects instructions in program order, in bulk or one by one, and turns them into a `Dag`.
+
+    One by one costs Python a few list entries; arrays are made once, by `build`.
+    """
 
     def __init__(self, machine: Machine | str | None) -> None:
         self.machine = machine_named("gfx1250" if machine is None else machine)
-        self.opcodes: list[str] = []
         self._code: dict[str, int] = {}
-        self._opcode: list[NDArray[np.int32]] = []
-        self._operands: list[tuple[NDArray[Any], ...]] = []  # node, register, lanes, kind
         self.n = 0
-        self._sizes: list[NDArray[np.int16]] = []
-        self._vector: list[NDArray[np.bool_]] = []
         self.registers = 0
-        self.live_in: list[NDArray[np.int64]] = []
-        self.live_out: list[NDArray[np.int64]] = []
+        self._first: list[int] = []  # register groups: first register, then (count, words, vector?, carried?)
+        self._groups: list[tuple[int, int, bool, bool]] = []
+        self._single: list[tuple[int, int]] = []  # instructions emitted one by one: node, opcode
+        self._bulk: list[tuple[int, NDArray[np.int32]]] = []  # first node, opcodes
+        self._operand: list[tuple[int, int, int, int]] = []  # node, register, lanes, kind
+        self._operands: list[NDArray[np.int64]] = []  # the same as columns
+
+    @property
+    def opcodes(self) -> tuple[str, ...]:
+        """Every opcode used, in order of first use."""
+        return tuple(self._code)
+
+    def _new(self, count: int, words: int, vector: bool, carried: bool) -> int:
+        first = self.registers
+        self._first.append(first)
+        self._groups.append((count, words, vector, carried))
+        self.registers += count
+        return first
 
     def register(self, count: int, words: int, *, vector: bool = True, carried: bool = False) -> NDArray[np.int64]:
         """``count`` new registers of ``words`` 32-bit words; ``carried``: alive at the region's entry and exit."""
-        made = np.arange(self.registers, self.registers + count)
-        self.registers += count
-        self._sizes.append(np.full(count, words, np.int16))
-        self._vector.append(np.full(count, vector))
-        if carried:
-            self.live_in.append(made)
-            self.live_out.append(made)
-        return made
+        first = self._new(count, words, vector, carried)
+        return np.arange(first, first + count)
 
     def words(self, register: int) -> int:
         """Size of a register in 32-bit words."""
-        for sizes in self._sizes:
-            if register < sizes.size:
-                return int(sizes[register])
-            register -= sizes.size
-        raise IndexError(register)
+        return self._groups[bisect_right(self._first, register) - 1][1]
 
     def scalar(self, words: int = 1, *, carried: bool = False) -> int:
         """One new scalar register."""
-        return int(self.register(1, words, vector=False, carried=carried)[0])
+        return self._new(1, words, False, carried)
 
     def emit(
         self, opcode: str, define: ArrayLike, *use: ArrayLike, lanes: Mapping[int, ArrayLike] | None = None
@@ -126,20 +137,29 @@ class Assembler:
         ``lanes[i]`` narrows operand ``i`` (0 is the definition) to a mask or one mask per instruction; otherwise an operand
         touches the whole register.
         """
-        columns = [np.atleast_1d(np.asarray(column, np.int64)) for column in (define, *use)]
-        count = max(column.size for column in columns)
-        if opcode not in self._code:
-            self._code[opcode] = len(self.opcodes)
-            self.opcodes.append(opcode)
-        nodes = np.arange(self.n, self.n + count, dtype=np.int32)
-        self._opcode.append(np.full(count, self._code[opcode], np.int32))
-        for i, column in enumerate(columns):
-            register = np.broadcast_to(column, (count,))
-            mask = np.asarray(_ALL if lanes is None or i not in lanes else lanes[i], dtype=np.uint64)
-            kind = np.full(count, _DEF if i == 0 else _USE, np.int8)
-            entry = (nodes, register, np.broadcast_to(mask, (count,)), kind)
-            keep = register >= 0
-            self._operands.append(entry if keep.all() else tuple(part[keep] for part in entry))
+        code = self._code.setdefault(opcode, len(self._code))
+        columns = (define, *use)
+        if all(isinstance(column, int) for column in columns):
+            self._single.append((self.n, code))
+            for i, register in enumerate(columns):
+                if register >= 0:  # type: ignore[operator]
+                    mask = _ALL if lanes is None else lanes.get(i, _ALL)
+                    self._operand.append((self.n, register, mask, _USE if i else _DEF))  # type: ignore[arg-type]
+            self.n += 1
+            return
+        parts = [np.asarray(column, np.int64) for column in columns]
+        count = max(part.size for part in parts)
+        self._bulk.append((self.n, np.full(count, code, np.int32)))
+        nodes = np.arange(self.n, self.n + count)
+        for i, part in enumerate(parts):
+            if part.ndim == 0 and part < 0:
+                continue
+            column = np.empty((4, count), np.int64)
+            column[0], column[1], column[3] = nodes, part, _USE if i else _DEF
+            column[2] = (
+                _ALL_SIGNED if lanes is None or i not in lanes else np.asarray(lanes[i], np.uint64).view(np.int64)
+            )
+            self._operands.append(column)
         self.n += count
 
     def emit_mixed(
@@ -151,20 +171,16 @@ class Assembler:
         lanes: dict[int, NDArray[np.uint64]],
     ) -> None:
         """Instructions of many opcodes at once: ``names[pick[i]]`` defines ``define[i]`` and reads ``uses[i]`` (-1: nothing)."""
-        for name in names:
-            if name not in self._code:
-                self._code[name] = len(self.opcodes)
-                self.opcodes.append(name)
-        codes = np.array([self._code[name] for name in names], np.int32)
-        self._opcode.append(codes[pick])
-        nodes = np.arange(self.n, self.n + pick.size, dtype=np.int32)
-        whole = np.full(pick.size, _ALL, np.uint64)
+        codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int32)
+        self._bulk.append((self.n, codes[pick]))
+        nodes = np.arange(self.n, self.n + pick.size)
         for place in range(uses.shape[1] + 1):
             register = define if place == 0 else uses[:, place - 1]
-            kind = np.full(pick.size, _DEF if place == 0 else _USE, np.int8)
-            entry = (nodes, register, lanes.get(place, whole), kind)
             keep = register >= 0
-            self._operands.append(tuple(part[keep] for part in entry))
+            column = np.empty((4, int(keep.sum())), np.int64)
+            column[0], column[1], column[3] = nodes[keep], register[keep], _USE if place else _DEF
+            column[2] = lanes[place].view(np.int64)[keep] if place in lanes else _ALL_SIGNED
+            self._operands.append(column)
         self.n += pick.size
 
     def fence(self, *opcodes: str) -> None:
@@ -176,56 +192,74 @@ class Assembler:
         """The compiler's four instructions of a workgroup barrier."""
         self.fence("ATOMIC_FENCE", "S_BARRIER_SIGNAL_IMM", "S_BARRIER_WAIT", "ATOMIC_FENCE")
 
+    def _table(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Opcode of every instruction, and a row per operand: node, register, lanes, kind; sorted by node."""
+        opcode = np.empty(self.n, np.int32)
+        if self._single:
+            nodes, codes = np.array(self._single).T
+            opcode[nodes] = codes
+        for first, codes in self._bulk:
+            opcode[first : first + codes.size] = codes
+        one_by_one = np.array(self._operand, np.uint64).reshape(-1, 4).T.view(np.int64)
+        table = np.concatenate([one_by_one, *self._operands], axis=1)
+        return opcode, table[:, np.argsort(table[0], kind="stable")]
+
     def build(self, name: str, *, copies: int = 1, loop: bool = True) -> Dag:
         """The DAG of the code so far, ``copies`` times in a row over the same registers."""
-        opcode = np.tile(np.concatenate(self._opcode), copies)
+        opcode, (node, register, lanes, kind) = self._table()
+        groups = np.array(self._groups, np.int64).reshape(-1, 4)
+        size, vector, carried = (np.repeat(groups[:, i], groups[:, 0]) for i in (1, 2, 3))
+        lanes = lanes.view(np.uint64) & _WHOLE[size[register]]
+        if copies > 1:
+            node = np.tile(node, copies) + np.repeat(np.arange(copies) * self.n, node.size)
+            opcode, register, lanes, kind = (np.tile(x, copies) for x in (opcode, register, lanes, kind))
         n = opcode.size
-        node, register, lanes, kind = (np.concatenate(part) for part in zip(*self._operands, strict=True))
-        order = np.argsort(node, kind="stable")
-        node, register, lanes, kind = node[order], register[order].astype(np.int32), lanes[order], kind[order]
-        sizes, vector = np.concatenate(self._sizes), np.concatenate(self._vector)
-        whole = np.array([lane_mask(words) for words in range(33)], np.uint64)
-        lanes = lanes & whole[sizes[register]]
-        shift = np.repeat(np.arange(copies, dtype=np.int32) * self.n, node.size)
-        node, register, lanes, kind = (
-            np.tile(node, copies) + shift,
-            *(np.tile(x, copies) for x in (register, lanes, kind)),
-        )
-        start = np.zeros(n + 1, np.int64)
+        start = np.zeros(n + 1, np.int32)
         np.cumsum(np.bincount(node, minlength=n), out=start[1:])
-        facts = [self.machine.facts(op, vector=True) for op in self.opcodes]
-        if None in facts:
-            raise DagError(f"opcode {self.opcodes[facts.index(None)]!r} is unknown to machine {self.machine.name!r}")
-        latency = np.array(
-            [f.latency if f.flavor != Flavor.DS else self.machine.ds_latency for f in facts if f], np.int32
-        )
-        flavor = np.array([int(f.flavor) for f in facts if f], np.int32)
-        access = np.array(
-            [_access(op, Flavor(f)) for op, f in zip(self.opcodes, flavor.tolist(), strict=True)], np.int8
-        )
-        edges = derive_edges(start, (register, lanes, kind), self.registers, latency[opcode], access[opcode])
-        late = (edges[2] == int(EdgeKind.DATA)) & np.isin(flavor[opcode[edges[0]]], _VISIBLE)
-        late &= np.isin(flavor[opcode[edges[1]]], _MEMORY)
-        visible = int(self.machine.data["visible_latency"][0])
-        edges = (*edges[:3], np.where(late, visible, edges[3]).astype(np.int32))
-        entry, leave = (
-            np.unique(np.concatenate(part)) if part else np.zeros(0, int) for part in (self.live_in, self.live_out)
-        )
-        ends = np.setdiff1d(np.arange(n), edges[0], assume_unique=True)
-        return Dag.from_arrays(
+        facts = _facts(self.machine, self.opcodes)
+        latency, access = facts.latency[opcode], facts.access[opcode]
+        operands = (register.astype(np.int32), lanes, kind.astype(np.int8))
+        source, target, edge_kind, lasts = derive_edges(start, operands, self.registers, latency, access)
+        late = facts.visible[opcode[source]] & facts.memory[opcode[target]] & (edge_kind == _DATA)
+        lasts[late] = self.machine.data["visible_latency"][0]
+        alive = np.flatnonzero(carried).astype(np.int32)
+        leads = np.zeros(n, np.bool_)
+        leads[source] = True
+        ends = np.flatnonzero(~leads)
+        return dag_from_sorted(
             self.opcodes,
             opcode,
-            edges,
-            (node, register, lanes, kind),
-            registers=(sizes, vector),
+            (source, target, edge_kind, lasts),
+            (start, node, *operands),
+            (size, vector),
             machine=self.machine,
-            validate=False,
             name=name,
-            live_in=(entry, whole[sizes[entry]]),
-            live_out=(leave, whole[sizes[leave]]),
-            exits=(ends, np.full(ends.size, int(EdgeKind.MEMORY)), latency[opcode[ends]]),
-            whole_single_block_loop=loop,
+            live=(alive, _WHOLE[size[alive]]),
+            exits=(ends, np.full(ends.size, _MEMORY_EDGE), latency[ends]),
+            loop=loop,
         )
+
+
+class _Facts(NamedTuple):
+    """What `Assembler.build` asks of each opcode of a table."""
+
+    latency: NDArray[np.int32]
+    access: NDArray[np.int8]
+    visible: NDArray[np.bool_]  # memory instructions see the result late
+    memory: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=256)
+def _facts(machine: Machine, opcodes: tuple[str, ...]) -> _Facts:
+    facts = [machine.facts(opcode, vector=True) for opcode in opcodes]
+    if None in facts:
+        raise DagError(f"opcode {opcodes[facts.index(None)]!r} is unknown to machine {machine.name!r}")
+    flavor = [f.flavor for f in facts if f]
+    latency = [f.latency if f.flavor != Flavor.DS else machine.ds_latency for f in facts if f]
+    access = [_access(opcode, unit) for opcode, unit in zip(opcodes, flavor, strict=True)]
+    return _Facts(
+        np.array(latency, np.int32), np.array(access, np.int8), np.isin(flavor, _VISIBLE), np.isin(flavor, _MEMORY)
+    )
 
 
 def _access(opcode: str, flavor: Flavor) -> int:
