@@ -26,7 +26,7 @@ from . import pool
 from . import table as t
 from .emit_call import call_c, load_i32, load_i64, on_stack, words
 from .emit_sync import call
-from .multiply import ROWS
+from .multiply import MIRROR, MIRRORED_ROWS, ROWS
 from .threads import alone, get_num_threads, pool_kind
 
 __all__ = ["fast"]
@@ -35,8 +35,8 @@ __all__ = ["fast"]
 # the kernels of the dtype are not loaded yet.
 LARGE, ENGINE, GENERAL, UNLOADED = range(4)
 
-# From so many rows up the engine computes half of a product with the own transpose.
-SYMMETRIC_ROWS = 96
+# From so many rows up only half of a product with the own transpose is computed, here so many rows at a time.
+SYMMETRIC_ROWS, TRIANGLE_ROWS = 96, 32
 # Products below this stay on the caller's thread and keep the GIL; the second number where the process has but one thread.
 SERIAL_WORK, ALONE_WORK = 60**3, 130**3
 # Above this a job goes through the engine, where Ctrl-C is noticed.
@@ -160,26 +160,44 @@ def _new(context, job, item):  # type: ignore[no-untyped-def]
 
 @inner
 def _runs_here(job, item, lay):  # type: ignore[no-untyped-def]
-    """Whether the product needs no packing, no column in one piece and no half of a symmetric result, and is not too long."""
+    """Whether the product needs no packing and no column in one piece, is not too long, and finds its loops in the table: those
+    for laying B out and for half a product are there once the engine has used them."""
     m, n, k, b_bytes = job[j.M], job[j.N], job[j.K], job[j.K] * job[j.N] * item
     if job[j.BATCH] * m * n * k > LONG_WORK or not j.in_place(m, b_bytes):
         return False
-    if m >= SYMMETRIC_ROWS and job[j.A] == job[j.B] and job[j.A_ROW] == job[B_N] and job[j.A_K] == job[j.B_K]:
+    if _symmetric(job) and (load_i64(job[j.TABLE] + 8 * MIRROR) == 0 or b_bytes > j.IN_PLACE_BYTES):
         return False
     if n == 1 and job[NDIM] == 2:
         return k <= 64 or (job[j.A_K] == item and job[j.B_K] == item)
     if not lay:
         return True
-    # rows are laid out where several rows of A use them, by a loop that is there once the engine has run (it packs then, too)
+    # rows are laid out where several rows of A use them
     ready = load_i64(job[j.TABLE] + 8 * ROWS) != 0 and job[NDIM] == 2
     return ready and b_bytes <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096)
+
+
+@inner
+def _symmetric(job):  # type: ignore[no-untyped-def]
+    """Whether B is A's transpose, in the same memory, and large enough for half the product to be quicker."""
+    same = job[j.A] == job[j.B] and job[j.A_ROW] == job[B_N] and job[j.A_K] == job[j.B_K] and job[j.M] == job[j.N]
+    return same and job[j.M] >= SYMMETRIC_ROWS and job[NDIM] == 2
+
+
+@inner
+def _share_out(context, work, block, shares, pool_address, threads):  # type: ignore[no-untyped-def]
+    """Run every share of some work, on the pool if there are threads for it."""
+    if threads > 1 and shares > 1:
+        call(context[EXECUTE], on_stack((pool_address, work, block, shares, threads)), 0, 0)
+    else:
+        for share in range(shares):
+            call(work, block, share, 0)
 
 
 @inner
 def _run(context, block, item, lay, pool_address, threads):  # type: ignore[no-untyped-def]
     """Multiply, without the GIL if a thread count was given.  False if there is no memory."""
     job = words(block)
-    table, n, k, rows = job[j.TABLE], job[j.N], job[j.K], 0
+    table, n, k, rows, half = job[j.TABLE], job[j.N], job[j.K], 0, _symmetric(job)
     if lay:
         rows = call_c(context[ALLOCATE], (k * n * item,))
         if rows == 0:
@@ -193,12 +211,13 @@ def _run(context, block, item, lay, pool_address, threads):  # type: ignore[no-u
         job[j.M], job[j.BATCH] = job[j.M] * job[j.BATCH], 1  # one B for all: one tall product
     job[j.KC], job[j.STRICT] = j.in_place_slab(k, k * n * item), 0
     cut, step, shares = j.split(job[j.M], n, k, job[j.BATCH], threads)
+    if half:
+        cut, step, shares = j.BY_TRIANGLE, TRIANGLE_ROWS, -(-n // TRIANGLE_ROWS)
     job[j.CUT], job[j.STEP] = cut, step
-    share = load_i64(table + 8 * t.SHARE)
-    if shares == 1:
-        call(share, block, 0, 0)
-    else:
-        call(context[EXECUTE], on_stack((pool_address, share, block, shares, threads)), 0, 0)
+    _share_out(context, load_i64(table + 8 * t.SHARE), block, shares, pool_address, threads)
+    if half:
+        lower = on_stack((table, job[j.C], job[j.C_ROW], n))
+        _share_out(context, load_i64(table + 8 * MIRROR), lower, -(-n // MIRRORED_ROWS), pool_address, threads)
     if threads > 0:
         call_c(context[RESTORE_THREAD], (state,))
     if lay:

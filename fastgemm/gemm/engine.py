@@ -159,13 +159,13 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
         if x.n == 1 and x.b_k != item and x.a_k == item and real == item and not options.reproducible:
             _with_contiguous_column(x, dtype, options)
             return
-        if _takes_job(x, item, real == item):
+        symmetric = x.symmetric and x.m >= SYMMETRIC_ROWS and x.c_n == item
+        if not symmetric and _takes_job(x, item, real == item):
             _run_job(x, table, item, real, threads, options.reproducible)
             return
         if x.b_batch == 0 and x.batch > 1:  # one B for all: packed once
             _run_stream(_as_one(x), table, dtype, options, threads, False)
             return
-        symmetric = x.symmetric and x.m >= SYMMETRIC_ROWS and x.c_n == item
         for i in range(x.batch):
             one = x.slice_batch(i)
             _run_stream(one, table, dtype, options, threads, symmetric)

@@ -18,12 +18,13 @@ from ..vectors import inner
 from . import table as t
 from .emit_call import call_kernel, load_i64, on_stack
 from .emit_sync import call
-from .multiply import IN_PLACE, LOOPS
+from .multiply import COPY, IN_PLACE, LOOPS, PACK, PACKED, ROWS
 
 __all__ = [
     "BY_BATCH",
     "BY_COLUMNS",
     "BY_ROWS",
+    "BY_TRIANGLE",
     "JOB_WORDS",
     "in_place",
     "in_place_slab",
@@ -34,7 +35,8 @@ __all__ = [
 
 TABLE, A, A_ROW, A_K, B, B_K, C, C_ROW, M, N, K, KC, BATCH, A_BATCH, B_BATCH, C_BATCH, CUT, STEP, STRICT = range(19)
 JOB_WORDS = 19
-BY_ROWS, BY_COLUMNS, BY_BATCH = range(3)
+# Shares are rows, columns, members of the stack, or rows up to the diagonal: the lower half of a symmetric product.
+BY_ROWS, BY_COLUMNS, BY_BATCH, BY_TRIANGLE = range(4)
 
 # Bytes of C that stay in the L1 cache while rows of B stream past, and of a row of B of which eight stay in the L2 cache.
 _ROW_BYTES = 16384
@@ -214,7 +216,9 @@ def run_share(job, share, thread):  # type: ignore[no-untyped-def]
     first, last = 0, batch
     if cut == BY_BATCH:
         first, last = begin, min(batch, begin + step)
-    elif cut == BY_ROWS:
+    elif cut != BY_COLUMNS:
+        if cut == BY_TRIANGLE:
+            n = min(n, begin + step)
         a += begin * load_i64(job + 8 * A_ROW)
         c += begin * load_i64(job + 8 * C_ROW)
         m = min(m - begin, step)
@@ -266,7 +270,7 @@ def loaded(dtype: np.dtype[Any], isa: str | None = None, *, complete: bool = Tru
     address = _loaded[key]
     if complete and address not in _complete:
         vector = t.kernel_table(dtype, isa).vector
-        for word, loop in LOOPS.items():
-            vector[word] = loop.address
+        for word in (PACKED, PACK, COPY, ROWS):
+            vector[word] = LOOPS[word].address
         _complete.add(address)
     return address

@@ -23,12 +23,14 @@ from . import table as t
 from .emit_call import call_kernel, call_pack, copy_bytes, load_i64, on_stack, words
 from .emit_sync import call
 
-__all__ = ["COPY", "IN_PLACE", "LOOPS", "PACK", "PACKED", "ROWS"]
+__all__ = ["COPY", "IN_PLACE", "LOOPS", "MIRROR", "MIRRORED_ROWS", "PACK", "PACKED", "ROWS"]
 
 
 # The loops by the table word that holds their address.  Other jitted code calls them through it, arguments in a block of words:
 # a function numba inlines is optimised again in each of its callers, and a first call waits for that.
-IN_PLACE, PACKED, PACK, COPY, ROWS = t.LOOPS, t.LOOPS + 1, t.LOOPS + 2, t.LOOPS + 3, t.LOOPS + 4
+IN_PLACE, PACKED, PACK, COPY, ROWS, MIRROR = range(t.LOOPS, t.LOOPS + 6)
+# Rows of one share of MIRROR.
+MIRRORED_ROWS = 128
 
 
 @inner
@@ -236,14 +238,16 @@ def _pack_elements(table, b, b_k, b_n, swapped, target, to_k, k, cols, lanes):  
     """k rows of one vector column of a panel, from a B of any strides and byte order; absent columns become zero."""
     item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
     for row in range(k):
-        for j in range(lanes):
-            for part in range(0, item, real):
-                to = target + row * to_k + j * item + part
-                come_from = b + row * b_k + j * b_n + part if j < cols else table + 8 * t.ZERO
-                if real == 4:
-                    copy_bytes(to, come_from, 4, swapped)
-                else:
-                    copy_bytes(to, come_from, 8, swapped)
+        for part in range(0, item, real):
+            to, at = target + row * to_k + part, b + row * b_k + part
+            if real == 4:
+                for j in range(cols):
+                    copy_bytes(to + j * item, at + j * b_n, 4, swapped)
+            else:
+                for j in range(cols):
+                    copy_bytes(to + j * item, at + j * b_n, 8, swapped)
+        for at in range(cols * item, lanes * item, 4):
+            copy_bytes(target + row * to_k + at, table + 8 * t.ZERO, 4, 0)
 
 
 @inner
@@ -254,21 +258,26 @@ def _pack_any(table, b, b_k, b_n, swapped, target, first, rows, k, n):  # type: 
     square = load_i64(table + 8 * t.PACK_SQUARE)
     units = lanes if square != 0 and b_k == item and swapped == 0 else rows + 1
     width = vecs * lanes
-    b += first * b_k
-    for column in range(0, n, lanes):
-        panel = column // width
-        at_panel = panel * width
-        panel_vecs = min(vecs, -(-(n - at_panel) // lanes))
-        to_k = panel_vecs * lanes * item
-        to = target + at_panel * k * item + first * to_k + (column - at_panel) * item
-        cols = min(lanes, n - column)
-        row = 0
-        while row + units <= rows:
-            call_pack(square, b + row * b_k + column * b_n, b_n, to + row * to_k, to_k, 0, 0, cols)
-            row += units
-        _pack_elements(
-            table, b + row * b_k + column * b_n, b_k, b_n, swapped, to + row * to_k, to_k, rows - row, cols, lanes
-        )
+    # A few rows after the other where they are what lies together: down the columns of a (1024 x 1024) B every step is a page, 5 ns
+    # an element against 1.
+    step = 8 if abs(b_n) < abs(b_k) else max(rows, 1)
+    for above in range(first, first + rows, step):
+        block = min(step, first + rows - above)
+        for column in range(0, n, lanes):
+            panel = column // width
+            at_panel = panel * width
+            panel_vecs = min(vecs, -(-(n - at_panel) // lanes))
+            to_k = panel_vecs * lanes * item
+            to = target + at_panel * k * item + above * to_k + (column - at_panel) * item
+            come_from = b + above * b_k + column * b_n
+            cols = min(lanes, n - column)
+            row = 0
+            while row + units <= block:
+                call_pack(square, come_from + row * b_k, b_n, to + row * to_k, to_k, 0, 0, cols)
+                row += units
+            _pack_elements(
+                table, come_from + row * b_k, b_k, b_n, swapped, to + row * to_k, to_k, block - row, cols, lanes
+            )
 
 
 _LOOP = types.void(types.int64, types.int64, types.int64)
@@ -320,14 +329,38 @@ def copy_elements(arguments, _share, _thread):  # type: ignore[no-untyped-def]
     target, to_row, to_col, m, n = w[5], w[6], w[7], w[8], w[9]
     item, real = load_i64(table + 8 * t.ITEM), load_i64(table + 8 * t.REAL)
     for i in range(m):
-        for j in range(n):
-            for part in range(0, item, real):
-                to = target + i * to_row + j * to_col + part
-                at = source + i * from_row + j * from_col + part
-                if real == 4:
-                    copy_bytes(to, at, 4, swapped)
-                else:
-                    copy_bytes(to, at, 8, swapped)
+        for part in range(0, item, real):
+            to, at = target + i * to_row + part, source + i * from_row + part
+            if real == 4:
+                for j in range(n):
+                    copy_bytes(to + j * to_col, at + j * from_col, 4, swapped)
+            else:
+                for j in range(n):
+                    copy_bytes(to + j * to_col, at + j * from_col, 8, swapped)
+
+
+@cfunc(_LOOP)
+def mirror_rows(job, share, thread):  # type: ignore[no-untyped-def]
+    """C[j, i] = C[i, j] for the rows i of a share and all columns j < i; job = (table, c, c_row, n)."""
+    table, c, c_row, n = load_i64(job), load_i64(job + 8), load_i64(job + 16), load_i64(job + 24)
+    item, lanes, square = (
+        load_i64(table + 8 * t.ITEM),
+        load_i64(table + 8 * t.LANES),
+        load_i64(table + 8 * t.PACK_SQUARE),
+    )
+    for i in range(share * MIRRORED_ROWS, min(n, (share + 1) * MIRRORED_ROWS), lanes):
+        rows = min(lanes, n - i)
+        for j in range(0, i, lanes):
+            lower, upper = c + i * c_row + j * item, c + j * c_row + i * item
+            if square != 0 and rows == lanes:
+                call_pack(square, lower, c_row, upper, c_row, 0, 0, lanes)
+            else:
+                block = on_stack((table, lower, c_row, item, 0, upper, item, c_row, rows, lanes))
+                call(load_i64(table + 8 * COPY), block, 0, 0)
+        for k in range(rows):
+            at = c + (i + k) * c_row + i * item
+            block = on_stack((table, at, c_row, item, 0, c + i * c_row + (i + k) * item, item, c_row, 1, k))
+            call(load_i64(table + 8 * COPY), block, 0, 0)
 
 
 @inner
@@ -378,4 +411,11 @@ def multiply_in_place(arguments, _share, _thread):  # type: ignore[no-untyped-de
         by_columns(table, a, a_row, a_k, b, b_k, c, c_row, m, n, k, add)
 
 
-LOOPS = {IN_PLACE: multiply_in_place, PACKED: multiply_packed, PACK: pack_panels, COPY: copy_elements, ROWS: lay_rows}
+LOOPS = {
+    IN_PLACE: multiply_in_place,
+    PACKED: multiply_packed,
+    PACK: pack_panels,
+    COPY: copy_elements,
+    ROWS: lay_rows,
+    MIRROR: mirror_rows,
+}

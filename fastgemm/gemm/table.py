@@ -22,7 +22,7 @@ from . import emit, emit_pack
 
 __all__ = ["ELEMENTS", "ISAS", "Element", "Isa", "KernelTable", "host_isa", "kernel_table", "usable_isas"]
 
-# Offsets in the vector.  SHARE and the five words from LOOPS on are the addresses of the loops of fastgemm.gemm.job and .multiply,
+# Offsets in the vector.  SHARE and the six words from LOOPS on are the addresses of the loops of fastgemm.gemm.job and .multiply,
 # filled in there.
 ITEM, LANES, PANEL_VECS, PANEL_ROWS, WIDE_VECS, WIDE_ROWS = range(6)
 COL_LANES, HAS_HALF, REAL, ZERO, SHARE, LOOPS = range(6, 12)
