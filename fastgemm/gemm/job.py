@@ -42,8 +42,9 @@ BY_ROWS, BY_COLUMNS, BY_BATCH, BY_TRIANGLE = range(4)
 _ROW_BYTES = 16384
 _WIDE_BYTES = 32768
 _NEAR_BYTES = 2 << 20
-# Of a stack of small products so much is walked at once, one group of rows after the other.
-_STACK_BYTES = 32768
+# Of a stack of small products so much is walked at once, one group of rows after the other: more where the stack is near or takes
+# few groups (a far one is then read in pieces too short for the prefetcher: 32 x 32 float64 33 GFLOP/s instead of 47).
+_STACK_BYTES, _WIDE_STACK_BYTES, _FEW_GROUPS, _NEAR_STACK_BYTES = 32768, 131072, 3, 1 << 20
 # Up to so many rows a B beyond CACHED_BYTES is streamed; more are better multiplied from packed slabs.
 STREAMED_ROWS = 4
 # B is read where it lies up to IN_PLACE_BYTES (98-99 % of the peak at 192..256; packing wins from about n = 400); with few rows of
@@ -181,8 +182,10 @@ def _stack(job, a, b, c, m, n, first, last):  # type: ignore[no-untyped-def]
     a += first * a_batch
     b += first * b_batch
     c += first * c_batch
-    together = max(1, _STACK_BYTES // ((m * k + k * n + m * n) * item))
     kernel, cols, height = _one_strip(table, m, n)
+    member = (m * k + k * n + m * n) * item
+    wide = m <= _FEW_GROUPS * height or (last - first) * member <= _NEAR_STACK_BYTES
+    together = max(1, (_WIDE_STACK_BYTES if wide else _STACK_BYTES) // member)
     if kernel != 0 and k <= kc and n > 1 and (m <= height or together > 3) and (last - first > 1 or m > 1):
         if m <= height:
             together = last - first
