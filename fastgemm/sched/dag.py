@@ -190,6 +190,20 @@ class Dag:
 
         return pack(self)
 
+    @cached_property
+    def _where(self) -> dict[str, tuple[int, NDArray[Any]]]:
+        """Address of each column asked for, and the contiguous array it belongs to."""
+        return {}
+
+    def addresses(self, names: Sequence[str]) -> list[int]:
+        """Where the elements of some columns begin, for jitted code; good while this DAG lives."""
+        known = self._where
+        for name in names:
+            if name not in known:
+                column = np.ascontiguousarray(getattr(self, name))
+                known.setdefault(name, (column.__array_interface__["data"][0], column))  # another thread may be first
+        return [known[name][0] for name in names]
+
     def opcode_name(self, node: int) -> str:
         """Opcode of a node."""
         return self.opcodes[self.opcode[node]]
@@ -229,7 +243,9 @@ class Dag:
         for start, column in (("edge_start", "edge_target"), ("operand_start", "operand_register")):
             if (start in changes or column in changes) and values[start][-1] != values[column].size:
                 raise DagError(f"{start} ends at {values[start][-1]}, {column} has {values[column].size} entries")
-        return Dag(**values)
+        made = Dag(**values)
+        made.__dict__["_where"] = {name: known for name, known in self._where.items() if name not in changes}
+        return made
 
     def with_paths(self) -> Dag:
         """A copy whose `depth` and `height` follow its edges; raises `DagError` naming the nodes of a cycle."""

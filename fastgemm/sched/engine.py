@@ -282,7 +282,7 @@ def work_size(packed: Sequence[NDArray[np.int64]], limit: int) -> int:
     return L.SCALARS + L.FLAVORS * L.UNIT + max(sizes)
 
 
-@entry
+@entry(nogil=True)
 def run_batch(addresses, starts, chunk, model, work, out, done, log):  # type: ignore[no-untyped-def]
     """Schedule the packed DAGs `chunk[0]` to `chunk[1] - 1`; the rows of DAG i start at `starts[i]` of `out` (OUT words each).
 

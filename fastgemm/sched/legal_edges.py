@@ -18,10 +18,9 @@ from ..vectors import pointer
 from .native import addresses, at_int8, at_int32, entry, inner, shifted
 from .paths import longest_paths, sort_topologically
 
-__all__ = ["CYCLE", "PRESENT", "TAKEN", "Graph", "admit", "merge_edges", "refuse_cycles", "topological_places"]
+__all__ = ["CYCLE", "PRESENT", "TAKEN", "admit", "merge_edges", "refuse_cycles", "topological_places"]
 
 TAKEN, CYCLE, PRESENT = 0, 1, 2  # verdict on one candidate
-Graph = Sequence[NDArray[np.generic]]  # edge_start (n + 1), edge_target, edge_kind, edge_latency, edge_register
 
 # address table: the graph, the candidates, the merged graph, the region's exits and the paths of the merged graph
 (_START, _SUCC, _KIND, _LATENCY, _REGISTER, _SOURCES, _TARGETS, _LATENCIES, _VERDICT) = range(9)
@@ -109,22 +108,21 @@ def _mark_present(table, wanted, new_kind):  # type: ignore[no-untyped-def]
     return taken
 
 
-@entry
-def _judge(table, sizes, work, settled):  # type: ignore[no-untyped-def]
+@inner
+def _judge(table, z, work, settled):  # type: ignore[no-untyped-def]
     """Verdicts on all candidates; returns how many are taken, -1 if they have to be asked one by one (unless ``settled``)."""
-    t, z, w = pointer(table), pointer(sizes), pointer(work)
     nodes, wanted = z[_Z_NODES], z[_Z_WANTED]
     if settled == 0:
-        member = shifted(w, nodes + 1)
+        member = shifted(work, nodes + 1)
         alive = shifted(member, wanted)
-        _group(nodes, wanted, at_int32(t[_SOURCES]), w, member)
+        _group(nodes, wanted, at_int32(table[_SOURCES]), work, member)
         for node in range(nodes):
             alive[node] = 1
-        succ_start, succ = at_int32(t[_START]), at_int32(t[_SUCC])
-        targets = at_int32(t[_TARGETS])
-        if _peel(nodes, succ_start, succ, w, member, targets, alive, shifted(alive, nodes)) > 0:
-            return np.int64(-1)
-    return _mark_present(t, wanted, z[_Z_NEW_KIND])
+        succ_start, succ = at_int32(table[_START]), at_int32(table[_SUCC])
+        targets = at_int32(table[_TARGETS])
+        if _peel(nodes, succ_start, succ, work, member, targets, alive, shifted(alive, nodes)) > 0:
+            return -1
+    return _mark_present(table, wanted, z[_Z_NEW_KIND])
 
 
 def _work(nodes: int, edges: int, wanted: int) -> NDArray[np.int64]:
@@ -132,7 +130,7 @@ def _work(nodes: int, edges: int, wanted: int) -> NDArray[np.int64]:
 
 
 def admit(
-    graph: Graph,
+    graph: Sequence[NDArray[np.generic]],
     sources: NDArray[np.int32],
     targets: NDArray[np.int32],
     latencies: NDArray[np.int32],
@@ -140,22 +138,34 @@ def admit(
 ) -> NDArray[np.int8]:
     """Verdict (``TAKEN``, ``CYCLE``, ``PRESENT``) on each candidate edge, in order, without touching the graph.
 
-    A candidate that repeats an edge of the kind being added and of at least its latency adds nothing (``PRESENT``), which is
-    what makes the mutations idempotent.  The search for cycles is compiled when the first set of candidates needs it: most
-    never do.
+    ``graph``: edge_start (n + 1), edge_target, edge_kind, edge_latency, edge_register, contiguous and of a `Dag`'s dtypes.  A
+    candidate that repeats an edge of the kind being added and of at least its latency adds nothing (``PRESENT``), which is what
+    makes the mutations idempotent.
     """
     verdict = np.zeros(sources.size, dtype=np.int8)
     table = addresses(*graph, sources, targets, latencies, verdict)
-    nodes, edges = graph[0].size - 1, graph[1].size
-    sizes = np.array([nodes, edges, sources.size, new_kind, 0, 0], dtype=np.int64)
-    work = _work(nodes, edges, sources.size)
-    if _judge(table, sizes, work, 0) < 0:
-        _search(table, sizes, work)
-        _judge(table, sizes, work, 1)
+    sizes = np.array([graph[0].size - 1, graph[1].size, sources.size, new_kind, 0, 0], dtype=np.int64)
+    _settle(table, sizes, merge=False)
     return verdict
 
 
-def refuse_cycles(graph: Graph, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.bool_]:
+def _settle(table: NDArray[np.int64], sizes: NDArray[np.int64], *, merge: bool) -> int:
+    """Verdicts, and the merged graph if asked for; returns how many candidates are taken.
+
+    The search for cycles is compiled when the first set of candidates needs it: most never do.
+    """
+    nodes, edges, wanted = sizes[:3].tolist()
+    work = np.empty(9 * (nodes + 1) + edges + 4 * wanted + 1, dtype=np.int64)
+    taken: int = _apply(table, sizes, work, 0, merge)
+    if taken < 0:
+        _search(table, sizes, work)
+        taken = _apply(table, sizes, work, 1, merge)
+    return taken
+
+
+def refuse_cycles(
+    graph: Sequence[NDArray[np.generic]], sources: NDArray[np.int32], targets: NDArray[np.int32]
+) -> NDArray[np.bool_]:
     """Which candidates would close a cycle with the graph and the candidates taken before them."""
     return admit(graph, sources, targets, np.zeros(sources.size, dtype=np.int32), -1) == CYCLE
 
@@ -395,32 +405,41 @@ def _merge(table, nodes, wanted, new_kind, fill):  # type: ignore[no-untyped-def
 
 
 @entry
-def _merged(table, sizes, work):  # type: ignore[no-untyped-def]
-    """The merged graph, and its depths and heights."""
+def _apply(table, sizes, work, settled, merge):  # type: ignore[no-untyped-def]
+    """Verdicts; then, if asked for and any candidate is taken, the merged graph with its depths and heights."""
     t, z, w = pointer(table), pointer(sizes), pointer(work)
-    nodes = z[_Z_NODES]
-    _merge(t, nodes, z[_Z_WANTED], z[_Z_NEW_KIND], w)
-    start, target = at_int32(t[_OUT_START]), at_int32(t[_OUT_SUCC])
-    z[_Z_PLACED] = sort_topologically(nodes, start, target, w, shifted(w, nodes))
-    longest_paths(z[_Z_PLACED], w, shifted(t, np.int64(_OUT_START)), z[_Z_EXITS], shifted(t, np.int64(_EXIT)))
+    taken = np.int64(_judge(t, z, w, settled))
+    if merge and taken > 0:
+        nodes = z[_Z_NODES]
+        _merge(t, nodes, z[_Z_WANTED], z[_Z_NEW_KIND], w)
+        start, target = at_int32(t[_OUT_START]), at_int32(t[_OUT_SUCC])
+        z[_Z_PLACED] = sort_topologically(nodes, start, target, w, shifted(w, nodes))
+        longest_paths(z[_Z_PLACED], w, shifted(t, np.int64(_OUT_START)), z[_Z_EXITS], shifted(t, np.int64(_EXIT)))
+    return taken
+
+
+MERGED = ("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register", "depth", "height")
 
 
 def merge_edges(
-    graph: Graph,
-    wanted: tuple[NDArray[np.int32], ...],
-    verdict: NDArray[np.int8],
-    taken: int,
-    new_kind: int,
-    exits: tuple[NDArray[np.int32], NDArray[np.int32]],
-) -> tuple[NDArray[np.generic], ...]:
-    """The graph with its ``taken`` candidates, then depth and height of its nodes (left out if the graph has a cycle).
+    graph: list[int], ends: list[int], size: tuple[int, int, int], wanted: Sequence[NDArray[np.int32]], new_kind: int
+) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.int8]]:
+    """The graph with all candidates it admits, by the names in `MERGED`, and the verdict on each candidate.
 
-    ``wanted``: source, target and latency of every candidate; ``exits``: the nodes that lead to the region's end, and how long.
+    ``graph``: addresses of its five columns; ``ends``: of the nodes that lead to the region's end, and of how long that takes;
+    ``size``: nodes, edges, ends; ``wanted``: source, target and latency of every candidate.  Without a candidate taken there are
+    no columns; without depth and height the graph has a cycle.
     """
-    nodes, edges = graph[0].size - 1, graph[1].size + taken
-    merged = (np.empty(nodes + 1, dtype=np.int32), *(np.empty(edges, dtype=column.dtype) for column in graph[1:]))
-    paths = np.empty((2, nodes), dtype=np.int32)
-    table = addresses(*graph, *wanted, verdict, *merged, *exits, *paths)
-    sizes = np.array([nodes, edges, verdict.size, new_kind, exits[0].size, 0], dtype=np.int64)
-    _merged(table, sizes, np.empty(2 * nodes, dtype=np.int64))
-    return (*merged, *paths) if sizes[_Z_PLACED] == nodes else merged
+    nodes, edges, exits = size
+    most = edges + wanted[0].size
+    verdict = np.zeros(wanted[0].size, dtype=np.int8)
+    types = (np.int32, np.int8, np.int32, np.int32)
+    merged = [np.empty(nodes + 1, dtype=np.int32), *(np.empty(most, dtype=kind) for kind in types)]
+    paths = [np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)]
+    sizes = np.array([nodes, edges, verdict.size, new_kind, exits, 0], dtype=np.int64)
+    taken = _settle(addresses(graph, *wanted, verdict, *merged, ends, *paths), sizes, merge=True)
+    if not taken:
+        return {}, verdict
+    if edges + taken < most:
+        merged[1:] = [column[: edges + taken].copy() for column in merged[1:]]
+    return dict(zip(MERGED, merged + paths if sizes[_Z_PLACED] == nodes else merged, strict=False)), verdict

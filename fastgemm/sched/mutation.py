@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dag import Dag
-from .legal_edges import TAKEN, Graph, admit, merge_edges
+from .legal_edges import merge_edges
 from .machine import Machine
 from .machine import machine as machine_named
 from .model import DagError, EdgeKind
@@ -67,24 +67,26 @@ def _load() -> None:
     from . import mutation_groups, mutation_latency, mutation_window  # noqa: F401  (they register themselves)
 
 
-def graph_of(dag: Dag) -> Graph:
-    """The edges of a DAG as `legal_edges` takes them."""
-    columns = (dag.edge_start, dag.edge_target, dag.edge_kind, dag.edge_latency, dag.edge_register)
-    return tuple(np.ascontiguousarray(column) for column in columns)
+_GRAPH = ("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register")
 
 
-def apply_edges(dag: Dag, candidates: Candidates) -> tuple[Dag, NDArray[np.int8]]:
-    """The DAG with every legal edge of ``candidates`` (and fresh depths and heights), and the verdict on each."""
-    graph, wanted = graph_of(dag), candidates.columns
-    verdict = admit(graph, *wanted, _ARTIFICIAL)
-    taken = int(np.count_nonzero(verdict == TAKEN))
-    if not taken:
-        return dag.with_paths(), verdict
-    exits = (np.ascontiguousarray(dag.exit_source), np.ascontiguousarray(dag.exit_latency))
-    changes = merge_edges(graph, wanted, verdict, taken, _ARTIFICIAL, exits)
-    names = ("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_register", "depth", "height")
-    changed = dag.replace(**dict(zip(names, changes, strict=False)))
-    return (changed if len(changes) == len(names) else changed.with_paths()), verdict
+def apply_edges(
+    dag: Dag, candidates: Candidates, *, edge_latency: NDArray[np.int32] | None = None
+) -> tuple[Dag, NDArray[np.int8]]:
+    """The DAG with every legal edge of ``candidates`` (and fresh depths and heights), and the verdict on each.
+
+    ``edge_latency`` replaces the latencies of the DAG's own edges.
+    """
+    graph = dag.addresses(_GRAPH)
+    if edge_latency is not None:
+        graph[3] = int(edge_latency.__array_interface__["data"][0])
+    ends = dag.addresses(("exit_source", "exit_latency"))
+    size = (dag.n, dag.edges, dag.exit_source.size)
+    changes, verdict = merge_edges(graph, ends, size, candidates.columns, _ARTIFICIAL)
+    if not changes and edge_latency is not None:
+        changes = {"edge_latency": edge_latency}
+    changed = dag.replace(**changes)
+    return (changed if "height" in changes else changed.with_paths()), verdict
 
 
 def edit_names(edits: Sequence[str | int] | None, all_edits: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:

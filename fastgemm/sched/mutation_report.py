@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,17 @@ class Candidates:
 
     def __init__(self) -> None:
         self._parts: list[tuple[str, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]] = []
+
+    @classmethod
+    def of(cls, edits: Mapping[str, int], columns: tuple[NDArray[np.int32], ...]) -> Candidates:
+        """Candidates listed already: how many belong to each edit, and (source, target, latency) of all."""
+        made, at = cls(), 0
+        for edit, count in edits.items():
+            source, target, latency = (column[at : at + count] for column in columns)
+            made._parts.append((edit, source, target, latency))
+            at += count
+        made.__dict__["columns"] = columns
+        return made
 
     def add(
         self, edit: str, source: NDArray[Any], target: NDArray[Any], latency: int | NDArray[np.integer] = 0

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .dag import Dag
 from .legal_edges import refuse_cycles
 from .machine import Machine
 from .model import DagError
-from .mutation import Candidates, apply_edges, edit_names, graph_of, register
+from .mutation import Candidates, apply_edges, edit_names, register
 from .mutation_report import Fragment, MutationReport
-from .mutation_wmma import Windows
+from .mutation_wmma import EDITS, Windows
 
 __all__ = ["EDITS", "VARIANTS", "wmma_window"]
 
-EDITS = ("wmma_chain", "latency", "load_chain", "anchors")
 VARIANTS = {"article": EDITS, "first_draft": ("latency", "anchors"), "slim": ("latency", "anchors")}
 
 
@@ -52,19 +50,15 @@ def wmma_window(
         return dag, MutationReport(
             "wmma_window", variant, chosen, note="no matrix instructions or no LDS loads: nothing to do"
         )
-    wanted = Candidates()
-    if "wmma_chain" in chosen:
-        wanted.add("wmma_chain", windows.chain[:-1], windows.chain[1:])
-    if "load_chain" in chosen:
-        ordered = windows.load[windows.ordered]
-        wanted.add("load_chain", ordered[:-1], ordered[1:], spacing)
-    skipped: tuple[int, ...] = ()
     if variant == "first_draft":
-        _first_draft(windows, latency, wanted if "anchors" in chosen else None)
-    elif "anchors" in chosen:
-        skipped = _add_anchors(windows, wanted, slim=variant == "slim")
+        wanted = _first_draft(windows, latency, "anchors" in chosen)
+    else:
+        if variant == "slim" and "anchors" in chosen:
+            _skip_illegal(windows)
+        wanted = windows.edges([edit for edit in chosen if edit != "latency"], 1 if variant == "slim" else 0)
+    skipped = tuple(np.flatnonzero(windows.skipped).tolist()) if variant == "slim" else ()
     corrected = windows.corrected if "latency" in chosen else 0
-    changed, verdict = apply_edges(dag.replace(edge_latency=windows.edge_latency) if corrected else dag, wanted)
+    changed, verdict = apply_edges(dag, wanted, edge_latency=windows.edge_latency if corrected else None)
     report = MutationReport(
         "wmma_window",
         variant,
@@ -85,39 +79,28 @@ def wmma_window(
     return changed, report
 
 
-def _by_fragment(windows: Windows) -> NDArray[np.int64]:
-    """Loads that belong to a fragment, fragment by fragment, in program order inside one."""
-    known = np.flatnonzero(windows.of_load >= 0)
-    return known[np.argsort(windows.of_load[known], kind="stable")]
-
-
-def _add_anchors(windows: Windows, wanted: Candidates, *, slim: bool) -> tuple[int, ...]:
-    """Edit 4; returns the fragments the slim form leaves alone because an edge of theirs would close a cycle.
+def _skip_illegal(windows: Windows) -> None:
+    """Mark the fragments the slim form leaves alone because an edge of theirs would close a cycle.
 
     Easing goes fragment by fragment and a fragment left alone is not eased, so each one found means easing the later ones anew.
     """
-    shift = 1 if slim else 0
-    known = _by_fragment(windows)
-    fragment = windows.of_load[known]
+    dag = windows.dag
+    columns = (dag.edge_start, dag.edge_target, dag.edge_kind, dag.edge_latency, dag.edge_register)
+    graph = [np.ascontiguousarray(column) for column in columns]
+    fragment_of = np.full(dag.n, -1)
+    fragment_of[windows.load] = windows.of_load
     while True:
-        anchor = windows.anchor[fragment]
-        use = anchor > shift - 1 if slim else anchor != 0
-        use &= windows.skipped[fragment] == 0
-        edges = Candidates()
-        edges.add("anchors", windows.chain[anchor[use] - shift], windows.load[known[use]])
-        if not slim:
-            break
-        bad = np.flatnonzero(refuse_cycles(graph_of(windows.dag), *edges.columns[:2]))
+        sources, targets, _ = windows.edges(["anchors"], 1).columns
+        bad = np.flatnonzero(refuse_cycles(graph, sources, targets))
         if not bad.size:
             break
-        windows.skipped[fragment[use][bad[0]]] = 1
+        windows.skipped[fragment_of[targets[bad[0]]]] = 1
         windows.ease_again()
-    wanted.add("anchors", *edges.columns[:2])
-    return tuple(np.flatnonzero(windows.skipped).tolist())
 
 
-def _first_draft(windows: Windows, latency: int, wanted: Candidates | None) -> None:
+def _first_draft(windows: Windows, latency: int, anchors: bool) -> Candidates:
     """Deadlines and starts of the first draft; they replace late starts and anchors of the report."""
+    wanted = Candidates()
     table, of_load = windows.table, windows.of_load
     distance = -(-latency // windows.wmma_latency)
     table[:, 3] = np.maximum(0, table[:, 1] - distance)
@@ -127,17 +110,19 @@ def _first_draft(windows: Windows, latency: int, wanted: Candidates | None) -> N
     begin = np.maximum.accumulate(free)[table[:, 3]]
     windows.anchor[:] = np.maximum(begin, 0)
     windows.count_registers()
-    if wanted is None:
-        return
+    if not anchors:
+        return wanted
     mine = np.flatnonzero(of_load >= 0)
     deadline, begin = table[of_load[mine], 3], begin[of_load[mine]]
     wanted.add("deadline", windows.load[mine[deadline > 0]], windows.chain[deadline[deadline > 0]])
     wanted.add("anchors", windows.chain[begin[begin >= 0]], windows.load[mine[begin >= 0]])
+    return wanted
 
 
 def _fragments(windows: Windows) -> tuple[Fragment, ...]:
     """Fragments for the report."""
-    known = _by_fragment(windows)
+    known = np.flatnonzero(windows.of_load >= 0)
+    known = known[np.argsort(windows.of_load[known], kind="stable")]
     bounds = np.searchsorted(windows.of_load[known], np.arange(len(windows.table) + 1))
     return tuple(
         Fragment(

@@ -9,16 +9,20 @@ positions as long as the budget holds.  Easing costs at most budget x positions 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..vectors import pointer
 from .dag import Dag
 from .model import EdgeKind, Flag, Flavor
+from .mutation_report import Candidates
 from .native import addresses, at_int8, at_int16, at_int32, entry, inner, shifted
 
-__all__ = ["NEVER", "Windows"]
+__all__ = ["EDITS", "NEVER", "Windows"]
 
+EDITS = ("wmma_chain", "latency", "load_chain", "anchors")  # of the published source, in its order
 NEVER = 1 << 30  # position of a load no matrix instruction of the region consumes
 _WMMA, _DS, _LOAD, _DATA = int(Flavor.WMMA), int(Flavor.DS), int(Flag.LOAD), int(EdgeKind.DATA)
 
@@ -215,6 +219,55 @@ def _correct_latencies(table, z, work):  # type: ignore[no-untyped-def]
     z[_Z_CORRECTED] = count
 
 
+@inner
+def _list_edge(columns, at, source, target, latency):  # type: ignore[no-untyped-def]
+    at_int32(columns[0])[at] = source
+    at_int32(columns[1])[at] = target
+    at_int32(columns[2])[at] = latency
+    return at + 1
+
+
+@inner
+def _list_edges(z, work, columns, edit, shift, at):  # type: ignore[no-untyped-def]
+    """Append the edges of one edit, 0: chain, 2: load chain, 3: anchors; returns the end."""
+    chain, load, order = shifted(work, z[_Z_CHAIN]), shifted(work, z[_Z_LOAD]), shifted(work, z[_Z_ORDER])
+    of_load, anchor = shifted(work, z[_Z_OF_LOAD]), shifted(work, z[_Z_ANCHOR])
+    if edit == 0:
+        for p in range(1, z[_Z_POSITIONS]):
+            at = _list_edge(columns, at, chain[p - 1], chain[p], 0)
+    elif edit == 2:
+        for k in range(1, z[_Z_ORDERED]):
+            at = _list_edge(columns, at, load[order[k - 1]], load[order[k]], z[_Z_SPACING])
+    else:  # fragment by fragment, in program order inside one
+        start, member = shifted(work, z[_Z_SCRATCH]), shifted(work, z[_Z_LATEST])  # latest starts are done with
+        for f in range(z[_Z_FRAGMENTS] + 1):
+            start[f] = 0
+        for k in range(z[_Z_LOADS]):
+            if of_load[k] >= 0:
+                start[of_load[k] + 1] += 1
+        for f in range(z[_Z_FRAGMENTS]):
+            start[f + 1] += start[f]
+        for k in range(z[_Z_LOADS]):
+            if of_load[k] >= 0:
+                member[start[of_load[k]]] = k
+                start[of_load[k]] += 1
+        for i in range(z[_Z_ORDERED]):
+            f = of_load[member[i]]
+            if anchor[f] > 0 and work[z[_Z_SKIPPED] + f] == 0:
+                at = _list_edge(columns, at, chain[anchor[f] - shift], load[member[i]], 0)
+    return at
+
+
+@entry
+def _edges(sizes, work, columns, edits, ends, shift):  # type: ignore[no-untyped-def]
+    """The edges of some edits, one after the other; where each one's end."""
+    z, w, c = pointer(sizes), pointer(work), pointer(columns)
+    at = np.int64(0)
+    for i in range(edits.size):
+        at = _list_edges(z, w, c, edits[i], shift, at)
+        ends[i] = at
+
+
 @entry
 def _plan(table, sizes, work, again):  # type: ignore[no-untyped-def]
     """All steps from the nodes to the anchors; ``again``: only the last one, with the fragments now to be skipped."""
@@ -249,10 +302,9 @@ class Windows:
         self._sizes = np.zeros(_Z_SCRATCH + 1, dtype=np.int64)
         self._sizes[:4] = dag.n, registers, load_latency, spacing
         np.cumsum(lengths, out=self._sizes[_Z_FIRST:])
-        self._work = np.empty(int(self._sizes[-1]) + max(dag.n, registers, matrix) + 1, dtype=np.int64)
+        self._work = np.empty(int(self._sizes[-1]) + max(dag.n, registers, matrix) + 2, dtype=np.int64)
         self.edge_latency = dag.edge_latency.copy()
-        self._arrays = [np.ascontiguousarray(getattr(dag, name)) for name in _ARRAYS]
-        self._table = addresses(*self._arrays, self.edge_latency)
+        self._table = addresses(dag.addresses(_ARRAYS), self.edge_latency)
         _plan(self._table, self._sizes, self._work, 0)
         self.positions, self.loads, ordered, fragments, *rest = self._sizes[_Z_POSITIONS:_Z_LOAD].tolist()
         self.wmma_latency, self.budget, self.corrected = rest
@@ -267,6 +319,19 @@ class Windows:
     def _view(self, section: int, length: int) -> NDArray[np.int64]:
         begin = int(self._sizes[section])
         return self._work[begin : begin + length]
+
+    def edges(self, edits: Sequence[str], shift: int) -> Candidates:
+        """The edges of some edits; ``shift``: how many positions before its window an anchor is."""
+        counts = {"wmma_chain": self.positions - 1, "load_chain": self.ordered.size, "anchors": self.loads}
+        most = sum(counts[edit] for edit in edits)
+        columns = np.empty((3, most), dtype=np.int32)
+        numbers = np.array([EDITS.index(edit) for edit in edits], dtype=np.int64)
+        ends = np.zeros(len(edits), dtype=np.int64)
+        _edges(self._sizes, self._work, addresses(*columns), numbers, ends, shift)
+        last = ends.tolist()
+        begins = [0, *last]
+        sizes = {edit: end - begin for edit, begin, end in zip(edits, begins, last, strict=False)}
+        return Candidates.of(sizes, tuple(column[: begins[-1]] for column in columns))
 
     def ease_again(self) -> None:
         """Ease all fragments anew but those in ``skipped``, which get no anchor."""

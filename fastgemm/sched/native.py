@@ -281,14 +281,31 @@ def _at(element: types.Integer) -> Any:
 at_address, at_int32, at_int16, at_int8 = _at(types.int64), _at(types.int32), _at(types.int16), _at(types.int8)
 
 
-def entry(function: Callable[..., Any]) -> Any:
-    """Compile a function Python calls and that calls `inner` ones; cached on disk like any other of the package."""
-    return function if config.DISABLE_JIT else njit(function, no_cfunc_wrapper=True, pipeline_class=_EntryCompiler)
+def entry(function: Callable[..., Any] | None = None, *, nogil: bool = False) -> Any:
+    """Compile a function Python calls and that calls `inner` ones; cached on disk like any other of the package.
+
+    It keeps the interpreter's lock unless it is long: a thread that gives the lock up for the 20 us a small DAG takes waits
+    longer than that to get it back (`schedule_batch` with a mutation gained nothing from its second thread).
+    """
+    if function is None:
+        return lambda real: entry(real, nogil=nogil)
+    if config.DISABLE_JIT:
+        return function
+    return njit(function, nogil=nogil, no_cfunc_wrapper=True, pipeline_class=_EntryCompiler)
 
 
-def addresses(*arrays: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Where the elements of contiguous arrays begin, for jitted code that makes vectors of them.  The arrays must outlive it."""
-    return np.array([array.__array_interface__["data"][0] for array in arrays], dtype=np.int64)
+def addresses(*parts: NDArray[np.generic] | list[int]) -> NDArray[np.int64]:
+    """Where the elements of contiguous arrays begin, for jitted code that makes vectors of them.  The arrays must outlive it.
+
+    A list stands for addresses known already (`Dag.addresses`): asking an array costs a microsecond.
+    """
+    found: list[int] = []
+    for part in parts:
+        if isinstance(part, list):
+            found += part
+        else:
+            found.append(part.__array_interface__["data"][0])
+    return np.array(found, dtype=np.int64)
 
 
 @intrinsic

@@ -53,7 +53,7 @@ _INT32 = (
     *("live_in_register", "live_out_register"),
 )
 _INT64 = ("operand_lanes", "live_in_lanes", "live_out_lanes")
-_TABLE = {name: i for i, name in enumerate((*_INT8, *_INT16, *_INT32, *_INT64))}
+_TABLE = (*_INT8, *_INT16, *_INT32, *_INT64)
 (_T_FLAVOR, _T_UOPS, _T_EDGE_KIND, _T_OPERAND_KIND, _T_VECTOR, _T_WINDOW, _T_REPEAT, _T_COPY) = range(8)
 (_T_UNIT, _T_MATRIX, _T_FLAGS, _T_CARRIED, _T_DEPTH, _T_HEIGHT, _T_EDGE_START, _T_TARGET) = range(8, 16)
 (_T_EDGE_LATENCY, _T_OPERAND_START, _T_OPERAND_REGISTER, _T_IN, _T_OUT, _T_LANES, _T_IN_LANES, _T_OUT_LANES) = range(
@@ -384,24 +384,15 @@ def _pack(step, table, sizes, slices, scratch, packed, groups):  # type: ignore[
         _fill(t, z, cut, room, pointer(packed), pointer(groups))
 
 
-def _most_slices(dag: Dag) -> int:
-    """A mask at most doubles the slices of a register, which are no more than its lanes (room that stays empty costs nothing)."""
-    masks = np.bincount(dag.operand_register, minlength=dag.register_id.size)
-    for register in (dag.live_in_register, dag.live_out_register):
-        masks += np.bincount(register, minlength=dag.register_id.size)
-    if np.any((dag.operand_lanes ^ (dag.operand_lanes >> 1)) & _LOW):  # half registers are cut one by one
-        masks[:] = 7
-    return int(np.minimum(1 << np.minimum(masks, 7), 2 * dag.register_size.astype(np.int64) + 1).sum()) + 1
-
-
 _GROUP_TABLE = np.array(_GROUPS, dtype=np.int64)
 
 
 def pack(dag: Dag) -> NDArray[np.int64]:
     """The DAG as the jitted scheduler reads it (see `fastgemm.sched.layout`)."""
-    arrays = [np.ascontiguousarray(getattr(dag, name)) for name in _TABLE]
-    table = addresses(*arrays)
+    table = addresses(dag.addresses(_TABLE))
     soft = int(np.count_nonzero(dag.edge_kind >= _WEAK))
+    # a slice per lane at most, and one more while it is cut (room that stays empty costs nothing)
+    most = 2 * int(dag.register_size.sum(dtype=np.int64)) + dag.register_id.size + 1
     sizes = np.zeros(15, dtype=np.int64)
     sizes[:_Z_REGISTERS] = (
         dag.n,
@@ -410,7 +401,7 @@ def pack(dag: Dag) -> NDArray[np.int64]:
         dag.live_in_register.size,
         dag.live_out_register.size,
     )
-    sizes[_Z_REGISTERS], sizes[_Z_MOST_SLICES], sizes[_Z_SOFT] = dag.register_id.size, _most_slices(dag), soft
+    sizes[_Z_REGISTERS], sizes[_Z_MOST_SLICES], sizes[_Z_SOFT] = dag.register_id.size, most, soft
     slices = np.empty(dag.register_id.size + 1 + int(sizes[_Z_MOST_SLICES]) * _SLICE, dtype=np.int64)
     _pack(0, table, sizes, slices, table, table, _GROUP_TABLE)
     scratch = np.empty(int(sizes[_Z_ROOM]) * (L.VALUE + 3) + 2 * (dag.n + 1), dtype=np.int64)

@@ -40,7 +40,7 @@ def _same_queues(s, start, nodes, at):  # type: ignore[no-untyped-def]
     return 1
 
 
-@entry
+@entry(nogil=True)
 def _follow(addresses, forced, start, nodes, model, work, out, log):  # type: ignore[no-untyped-def]
     """Schedule one packed DAG in the forced order; returns the picks made (fewer if a forced node was not ready)."""
     c, header = pointer(work), at_address(addresses[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -139,18 +140,23 @@ def packed_for(dag: Dag, model: Machine, *, keep: bool = True) -> NDArray[np.int
         packed = pack(dag) if packed is None else packed
     if dag.windows == model.windows:
         return packed
-    used = np.unique(dag.window[dag.window >= 0])
-    number = np.full(len(dag.windows) + 1, -1, dtype=np.int32)  # the last entry serves window -1
-    for old in used.tolist():
-        pattern = dag.windows[old]
-        if pattern not in model.windows:
-            raise DagError(
-                f"window {pattern!r} of the DAG is none of machine {model.name!r}: {', '.join(model.windows)}"
-            )
-        number[old] = model.windows.index(pattern)
-    packed = packed.copy()
-    packed[L.HEADER : L.HEADER + dag.n * L.NODE].reshape(-1, L.NODE)[:, L.WINDOW] = number[dag.window]
+    number = _window_numbers(dag.windows, model.windows)[dag.window]
+    if (number == _NO_WINDOW).any():
+        pattern = dag.windows[dag.window[number == _NO_WINDOW][0]]
+        raise DagError(f"window {pattern!r} of the DAG is none of machine {model.name!r}: {', '.join(model.windows)}")
+    packed = packed.copy() if "packed" in vars(dag) else packed
+    packed[L.HEADER : L.HEADER + dag.n * L.NODE].reshape(-1, L.NODE)[:, L.WINDOW] = number
     return packed
+
+
+_NO_WINDOW = -2
+
+
+@lru_cache(maxsize=256)
+def _window_numbers(own: tuple[str, ...], wanted: tuple[str, ...]) -> NDArray[np.int32]:
+    """The number in ``wanted`` of each window of ``own``, `_NO_WINDOW` if there is none; the last entry serves window -1."""
+    numbers = [wanted.index(pattern) if pattern in wanted else _NO_WINDOW for pattern in own]
+    return np.array([*numbers, -1], dtype=np.int32)
 
 
 def run(
