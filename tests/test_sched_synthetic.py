@@ -170,7 +170,9 @@ def test_random_code_follows_its_seed():
         (lambda: synthetic.gemm(256, 256, 250), "multiple of 32"),
         (lambda: synthetic.gemm(100, 256, 256), "cannot share"),
         (lambda: synthetic.gemm(256, 256, 256, body="half"), "body 'half'"),
-        (lambda: synthetic.gemm(4096, 4096, 64, buffers=3), "do not fit"),
+        (lambda: synthetic.gemm(4096, 4096, 64, buffers=3), "hold at most 6 of K in 327680 bytes"),
+        (lambda: synthetic.gemm(256, 256, 256, buffers=3, unroll=2), "hold at most 106 of K .* 256 are wanted"),
+        (lambda: synthetic.gemm(128, 128, 128, dtype="fp8", schedule="sliceNK"), "into 2 slices, but K 128 .* makes 1"),
         (lambda: synthetic.gemm(32, 32, 32, waves=4, schedule="sliceN"), "do not divide"),
         (lambda: synthetic.gemm(64, 64, 64, schedule=synthetic.GemmSchedule(nest="kk")), "nest"),
         (lambda: synthetic.attention(100, 64, 64), "block_m has to be"),
@@ -184,6 +186,25 @@ def test_random_code_follows_its_seed():
 def test_wrong_kernels_are_named(make, text):
     with pytest.raises(DagError, match=text):
         make()
+
+
+@pytest.mark.parametrize("dtype", synthetic.MATRIX)
+@pytest.mark.parametrize("buffers", [2, 3])
+@pytest.mark.parametrize("tile", [(128, 128, 128), (64, 128, 128), (256, 64, 384), (96, 96, 128), (128, 128, 640)])
+def test_any_tile_that_fits_the_lds_is_a_kernel(tile, buffers, dtype):
+    """The default schedule is the finest the tile can be cut for; the work is that of the tile whatever the cut."""
+    op = synthetic.MATRIX[dtype]
+    if tile[0] % (2 * op.m):
+        pytest.skip("two waves cannot share these rows")
+    dag = synthetic.gemm(*tile, dtype=dtype, buffers=buffers)
+    m, n, k = tile
+    assert count(dag, Flavor.WMMA) == (m // (2 * op.m)) * (n // (2 * op.n)) * (k // op.k)
+    cut = dag.name.rsplit("_", 1)[1]
+    assert dag == synthetic.gemm(*tile, dtype=dtype, buffers=buffers, schedule=cut)
+    finer = ("sliceNK", "sliceN", "sliceK", "base")[: ("sliceNK", "sliceN", "sliceK", "base").index(cut)]
+    for name in finer:
+        with pytest.raises(DagError, match="slices"):
+            synthetic.gemm(*tile, dtype=dtype, buffers=buffers, schedule=name)
 
 
 def digest(dags):

@@ -78,7 +78,7 @@ def gemm(
     waves: int = 4,
     dtype: str = "f16",
     buffers: int = 2,
-    schedule: str | GemmSchedule = "sliceNK",
+    schedule: str | GemmSchedule | None = None,
     a_scales: bool = False,
     body: str = "full",
     unroll: int | None = None,
@@ -90,17 +90,23 @@ def gemm(
     tile as evenly as a grid allows, more of them along m.  ``buffers`` LDS buffers of (tile_m + tile_n) x tile_k have to fit in
     320 KiB; a longer tile_k is cut into K tiles that do, one after the other in the region, each behind its own barrier
     (``unroll`` asks for several full K tiles instead).  ``body="core"`` leaves only the matrix instructions and the loads they
-    consume in the region.  ``a_scales``: block scales of A are loaded too (with pre-shuffled scales only B's take instructions
-    of their own here).
+    consume in the region.  ``schedule``: a key of `SCHEDULES` or cuts of your own; without one the first of sliceNK, sliceN,
+    sliceK and base the tile can be cut for (a slice is at least one matrix instruction deep and wide).  ``a_scales``: block
+    scales of A are loaded too (with pre-shuffled scales only B's take instructions of their own here).
     Raises `DagError` on a tile the waves or the schedule cannot share evenly.
     """
-    plan = SCHEDULES.get(schedule) if isinstance(schedule, str) else schedule
-    if plan is None:
-        raise DagError(f"schedule {schedule!r} is none of {', '.join(SCHEDULES)} (or give a GemmSchedule)")
     if body not in ("full", "core"):
         raise DagError(f"body {body!r} is neither 'full' nor 'core'")
     op = matrix_op(dtype)
-    k_tile, copies = _k_tiles(tile_m, tile_n, tile_k, op, buffers, plan, unroll)
+    tile = (tile_m, tile_n, tile_k)
+    if schedule is None:
+        schedule = next(
+            (name for name in _DEFAULTS if _can_be_cut(tile, waves, op, buffers, name, unroll)), _DEFAULTS[-1]
+        )
+    plan = SCHEDULES.get(schedule) if isinstance(schedule, str) else schedule
+    if plan is None:
+        raise DagError(f"schedule {schedule!r} is none of {', '.join(SCHEDULES)} (or give a GemmSchedule)")
+    k_tile, copies = _k_tiles(*tile, op, buffers, plan, unroll)
     wave = _wave(tile_m, tile_n, k_tile, waves, op, plan)
     code = Assembler(machine)
     _Body(code, wave, plan, buffers, a_scales, core=body == "core").write()
@@ -146,17 +152,40 @@ def _k_tiles(
         raise DagError(
             f"tile {tile_m}x{tile_n}x{tile_k} with {buffers} buffers: extents have to be positive, K a multiple of {op.k}"
         )
+    steps, slices = tile_k // op.k, max(plan.k, 1)
+    if steps % slices:
+        raise DagError(
+            f"the schedule cuts a K tile into {slices} slices, but K {tile_k} in steps of {op.k} makes {steps}: make K a "
+            f"multiple of {slices * op.k} or cut along K otherwise (sliceN and base do not)"
+        )
+    per_k = (tile_m * op.a / op.m + tile_n * op.b / op.n) * 128 / op.k  # bytes of both operands per unit of k
+    deepest = int(LDS_BYTES / (per_k * buffers))
+    least = tile_k if unroll is not None else slices * op.k
+    if least > deepest:
+        raise DagError(
+            f"{buffers} buffers of a {tile_m}x{tile_n} tile hold at most {deepest} of K in {LDS_BYTES} bytes of LDS, {least} are "
+            "wanted at least; use fewer buffers or a smaller tile"
+        )
     if unroll is not None:
         return tile_k, max(1, unroll)
-    per_k = (tile_m * op.a / op.m + tile_n * op.b / op.n) * 128 / op.k  # bytes of both operands per unit of k
-    steps = tile_k // op.k
-    least = max(plan.k, 1)
-    for copies in range(1, steps + 1):
-        if steps % copies == 0 and (steps // copies) % least == 0 and per_k * tile_k / copies * buffers <= LDS_BYTES:
-            return tile_k // copies, copies
-    raise DagError(
-        f"{buffers} buffers of a {tile_m}x{tile_n} tile do not fit in {LDS_BYTES} bytes of LDS at any K; use fewer"
-    )
+    copies = next(c for c in range(1, steps + 1) if steps % c == 0 == steps // c % slices and tile_k // c <= deepest)
+    return tile_k // copies, copies
+
+
+_DEFAULTS = ("sliceNK", "sliceN", "sliceK", "base")
+
+
+def _can_be_cut(
+    tile: tuple[int, int, int], waves: int, op: MatrixOp, buffers: int, schedule: str, unroll: int | None
+) -> bool:
+    """Whether a schedule of `SCHEDULES` divides a tile."""
+    plan = SCHEDULES[schedule]
+    try:
+        k_tile, _ = _k_tiles(*tile, op, buffers, plan, unroll)
+        _wave(tile[0], tile[1], k_tile, waves, op, plan)
+    except DagError:
+        return False
+    return True
 
 
 def _wave(tile_m: int, tile_n: int, tile_k: int, waves: int, op: MatrixOp, plan: GemmSchedule) -> _Wave:
