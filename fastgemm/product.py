@@ -100,7 +100,7 @@ def _summed_in_place(options: Options, out: Array, problem: Problem) -> bool:
 
 
 @cache
-def _engine() -> Callable[[Array, Array, Array, Options], None]:
+def _engine() -> Callable[[Array, Array, Array, Options], object]:
     from .gemm.engine import run
 
     return run

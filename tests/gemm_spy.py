@@ -80,12 +80,13 @@ class Spy:
                 self.jobs.append((words, chunks))
             return real_run(work, arguments, chunks, threads)
 
-        def place(layout, operands, memory, lanes):
-            words = real_place(layout, operands, memory, lanes)
+        def place(layout, template, memory, lanes):
+            words = real_place(layout, template, memory, lanes)
             self.runs.append((layout, lanes, words))
             return words
 
         monkeypatch.setattr(engine.pool, "run", run)
+        monkeypatch.setattr(engine, "_runs", {})  # they hold the addresses of kernel tables
         monkeypatch.setattr(engine._Layout, "place", place)
 
     def watch(self, dtype):

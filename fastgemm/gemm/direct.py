@@ -333,8 +333,8 @@ def _pool_address(threads: int) -> int:
 
 
 @cache
-def _engine() -> Callable[[ndarray, ndarray, ndarray], None]:
+def _engine() -> Callable[[ndarray, ndarray, ndarray], object]:
     """The engine, imported when a product first needs it."""
-    from .engine import run
+    from .engine import run, run_again
 
-    return run
+    return lambda a, b, out: run(a, b, out) if a.ndim > 2 else run_again(a, b, out)

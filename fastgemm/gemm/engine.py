@@ -28,9 +28,9 @@ from .feed import machine_address
 from .mirror import mirror
 from .multiply import COPY, LOOPS
 from .scratch import borrowed
-from .threads import resolve
+from .threads import get_num_threads, resolve
 
-__all__ = ["run"]
+__all__ = ["run", "run_again"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -62,6 +62,7 @@ class Operands:
     n: int
     k: int
     batch: int
+    swapped: bool = False  # these are the transposes of the caller's B and A
 
     @classmethod
     def of(cls, a: Array, b: Array, out: Array) -> Operands:
@@ -79,7 +80,7 @@ class Operands:
         """The same products as Cᵀ = Bᵀ Aᵀ."""
         return Operands(
             self.b, self.b_n, self.b_k, self.b_batch, self.b_swap, self.a, self.a_k, self.a_row, self.a_batch, self.a_swap,
-            self.c, self.c_n, self.c_row, self.c_batch, self.n, self.m, self.k, self.batch,
+            self.c, self.c_n, self.c_row, self.c_batch, self.n, self.m, self.k, self.batch, not self.swapped,
         )  # fmt: skip
 
     def slice_batch(self, first: int) -> Operands:
@@ -100,10 +101,36 @@ class Operands:
         return same and self.a_swap == self.b_swap and (self.batch == 1 or self.a_batch == self.b_batch)
 
 
-def run(a: Array, b: Array, out: Array, options: Options = DEFAULTS) -> None:
-    """Write the products of the stacks a (*batch, M, K) and b (*batch, K, N) to out (*batch, M, N)."""
-    for part in _collapsed(a, b, out):
-        _run_stack(Operands.of(*part), out.dtype, options)
+def run(a: Array, b: Array, out: Array, options: Options = DEFAULTS) -> _Run | None:
+    """Write the products of the stacks a (*batch, M, K) and b (*batch, K, N) to out (*batch, M, N).
+
+    Returns the run if it was one, and the same for any operands of these shapes and strides.
+    """
+    parts = _collapsed(a, b, out)
+    runs = [_run_stack(Operands.of(*part), out.dtype, options) for part in parts]
+    return runs[0] if len(runs) == 1 else None
+
+
+# Runs by what decides them, for calls without options: planning one anew would cost 2 % of a product of 512 x 512, more than
+# elsewhere because its own data are all the caches hold.
+_runs: dict[tuple[Any, ...], _Run] = {}
+_MOST_RUNS = 128
+
+
+def run_again(a: Array, b: Array, out: Array) -> None:
+    """:func:`run` for plain matrices of one native dtype, quickly if it is not the first time."""
+    key = (a.shape, b.shape, a.strides, b.strides, out.strides, a.dtype.num, get_num_threads())
+    known = _runs.get(key)
+    at_a, at_b = a.ctypes.data, b.ctypes.data
+    own = at_a == at_b and a.strides == b.strides[::-1]
+    if known is not None and not own:
+        known.start(at_a, at_b, out.ctypes.data)
+        return
+    made = run(a, b, out)
+    if made is not None and not own:
+        if len(_runs) >= _MOST_RUNS:
+            _runs.clear()
+        _runs[key] = made
 
 
 def _collapsed(a: Array, b: Array, out: Array) -> list[tuple[Array, Array, Array]]:
@@ -149,7 +176,7 @@ def _oriented(x: Operands, item: int, options: Options, real: bool) -> Operands:
     return x
 
 
-def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
+def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> _Run | None:
     item = dtype.itemsize
     table = j.loaded(dtype)
     real = t.ELEMENTS[dtype].real_size
@@ -158,21 +185,20 @@ def _run_stack(x: Operands, dtype: np.dtype[Any], options: Options) -> None:
     if options.policy == "auto" and options.tile is None and options.cores is None and options.swizzle == "auto":
         if x.n == 1 and x.b_k != item and x.a_k == item and real == item and not options.reproducible:
             _with_contiguous_column(x, dtype, options)
-            return
+            return None
         symmetric = x.symmetric and x.m >= SYMMETRIC_ROWS and x.c_n == item
         if not symmetric and _takes_job(x, item, real == item):
             _run_job(x, table, item, real, threads, options.reproducible)
-            return
+            return None
         if x.b_batch == 0 and x.batch > 1:  # one B for all: packed once
-            _run_stream(_as_one(x), table, dtype, options, threads, False)
-            return
+            return _run_stream(_as_one(x), table, dtype, options, threads, False)
         for i in range(x.batch):
             one = x.slice_batch(i)
-            _run_stream(one, table, dtype, options, threads, symmetric)
+            made = _run_stream(one, table, dtype, options, threads, symmetric)
             if symmetric:
                 mirror(table, one.c, one.c_row, one.m, threads)
-        return
-    _run_stream(x, table, dtype, options, threads, False)
+        return made if x.batch == 1 else None
+    return _run_stream(x, table, dtype, options, threads, False)
 
 
 def _as_one(x: Operands) -> Operands:
@@ -230,7 +256,9 @@ def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict
     pool.run(j.run_share.address, words.ctypes.data, shares, threads)
 
 
-def _run_stream(x: Operands, table: int, dtype: np.dtype[Any], options: Options, threads: int, symmetric: bool) -> None:
+def _run_stream(
+    x: Operands, table: int, dtype: np.dtype[Any], options: Options, threads: int, symmetric: bool
+) -> _Run | None:
     """Execute the op stream that the options mean."""
     item = dtype.itemsize
     flags = (x.a_swap, x.b_swap, x.c_n == item or x.n == 1, x.b_batch == 0)
@@ -238,23 +266,45 @@ def _run_stream(x: Operands, table: int, dtype: np.dtype[Any], options: Options,
     if any(callbacks):  # a layout is kept for the next call, a caller's functions are not
         options = replace(options, policy=replace(options.policy, before=None, after=None))  # type: ignore[arg-type,type-var]
     plan = _layout((x.m, x.n, x.k), x.batch, dtype, table, options, threads, flags)
-    work = x.m * x.n * x.k * x.batch
-    threads = threads if work > 60**3 else 1
-    # A long run comes back to Python between ops, and each core keeps its slots; with very many cores a core is short anyway.
-    long = work > _LONG_RUN and plan.cores <= 8 * threads and not any(callbacks)
-    lanes = plan.cores if long else threads
-    with borrowed(plan.bytes(lanes)) as memory:
-        words = plan.place(x, memory, lanes)
+    made = _Run(plan, x, threads, symmetric, callbacks)
+    made.start(*((x.b, x.a) if x.swapped else (x.a, x.b)), x.c)
+    return made
+
+
+class _Run:
+    """An op stream over operands of known shapes and strides: all but the addresses, which :meth:`start` takes."""
+
+    def __init__(
+        self, plan: _Layout, x: Operands, threads: int, symmetric: bool, callbacks: tuple[Any, Any] = (None, None)
+    ) -> None:
+        work = x.m * x.n * x.k * x.batch
+        self.plan, self.callbacks, self.swapped = plan, callbacks, x.swapped
+        self.threads = threads if work > 60**3 else 1
+        # A long run comes back to Python between ops, and each core keeps its slots; with very many cores a core is short anyway.
+        long = work > _LONG_RUN and plan.cores <= 8 * self.threads and not any(callbacks)
+        self.lanes = plan.cores if long else self.threads
+        self.bytes = plan.bytes(self.lanes)
+        words = plan.words.copy()
+        words[r.A : r.C_BATCH + 1] = (
+            x.a, x.a_row, x.a_k, x.a_batch, x.a_swap, x.b, x.b_k, x.b_n, x.b_batch, x.b_swap, x.c, x.c_row, x.c_n, x.c_batch,
+        )  # fmt: skip
         words[[r.SYMMETRIC, r.BUDGET, r.OWN_BY_CORE]] = symmetric, _BUDGET_NS * long, long
-        if any(callbacks):
-            _run_with_callbacks(words, plan, threads, callbacks)
-            return
-        address = words.ctypes.data
-        while True:
-            words[r.LEFT] = 0
-            pool.run(r.run_core.address, address, plan.cores, threads)
-            if not words[r.LEFT]:
+        self.words = words
+
+    def start(self, a: int, b: int, c: int) -> None:
+        """Run it for the caller's operands at these addresses."""
+        with borrowed(self.bytes) as memory:
+            words = self.plan.place(self.words, memory, self.lanes)
+            words[r.A], words[r.B], words[r.C] = (b, a, c) if self.swapped else (a, b, c)
+            if any(self.callbacks):
+                _run_with_callbacks(words, self.plan, self.threads, self.callbacks)
                 return
+            address = words.ctypes.data
+            while True:
+                words[r.LEFT] = 0
+                pool.run(r.run_core.address, address, self.plan.cores, self.threads)
+                if not words[r.LEFT]:
+                    return
 
 
 # Schedulers that cut K of a block into parts on different cores (or at different times): they are traced, not yet executed.
@@ -333,24 +383,16 @@ class _Layout:
         """The scratch a run needs: the lanes' own slots and accumulators, the common slab, the cores' states."""
         return lanes * self.own + self.common + self.cores * self.core_bytes
 
-    def place(self, x: Operands, memory: int, lanes: int) -> np.ndarray:
-        """The words of a run of these operands, its scratch laid out at an address in the order of :meth:`bytes`."""
-        w = self.words.copy()
-        w[_OPERAND_WORDS] = (
-            x.a, x.a_row, x.a_k, x.a_batch, x.a_swap, x.b, x.b_k, x.b_n, x.b_batch, x.b_swap, x.c, x.c_row, x.c_n, x.c_batch,
-        )  # fmt: skip
+    def place(self, words: np.ndarray, memory: int, lanes: int) -> np.ndarray:
+        """A copy of a run's words, its scratch laid out at an address in the order of :meth:`bytes`."""
+        w = words.copy()
         cores_at = memory + lanes * self.own + self.common
-        w[[r.SCRATCH, r.CORES_AT]] = memory, cores_at
+        w[r.SCRATCH], w[r.CORES_AT] = memory, cores_at
         if self.shared:
             w[r.SLOTS_B] = lanes * self.own
         for core in range(self.cores):
             ctypes.memset(cores_at + core * self.core_bytes, 0, 8)
         return w
-
-
-_OPERAND_WORDS = [
-    r.A, r.A_ROW, r.A_K, r.A_BATCH, r.A_SWAP, r.B, r.B_K, r.B_N, r.B_BATCH, r.B_SWAP, r.C, r.C_ROW, r.C_N, r.C_BATCH,
-]  # fmt: skip
 
 
 def _lines(size: int) -> int:
