@@ -184,11 +184,11 @@ def test_a_run_stays_inside_its_scratch(monkeypatch):
     monkeypatch.setattr(engine, "borrowed", Guarded)
     rng = np.random.default_rng(1)
     for dtype in ("f4", "c16"):
-        a, b = rng.standard_normal((70, 160)).astype(dtype), rng.standard_normal((160, 1301)).astype(dtype)
+        a, b = rng.standard_normal((70, 160)).astype(dtype), rng.standard_normal((160, 2301)).astype(dtype)
         for order in "CF":
             for policy in ("auto", fg.Pingpong(staging="copy"), fg.PreloadAsync(preload_stages=2, l1_stages=4)):
                 for threads in (1, 2):
                     tile = None if policy == "auto" else TILE
-                    fg.matmul(a, b, np.empty((70, 1301), dtype, order), policy=policy, tile=tile, threads=threads)
+                    fg.matmul(a, b, np.empty((70, 2301), dtype, order), policy=policy, tile=tile, threads=threads)
     assert len(spy.runs) == len(guards) == 24
     assert all((part == 0xA5).all() for pair in guards for part in pair)
