@@ -18,7 +18,7 @@ from .units import DEEP, mark_targets
 
 __all__ = ["choose"]
 
-_WMMA, _TRANS, _VALUN, _DS = int(Flavor.WMMA), int(Flavor.TRANS), int(Flavor.VALUN), int(Flavor.DS)
+_WMMA, _TRANS, _VALUN, _DS, _SALU = (int(f) for f in (Flavor.WMMA, Flavor.TRANS, Flavor.VALUN, Flavor.DS, Flavor.SALU))
 _MEMORY_GROUPS = 1 << L.G_DS | 1 << L.G_VMEM | 1 << L.G_DMA
 _MISSING_GROUPS = 1 << L.G_DS | 1 << L.G_SALU | 1 << L.G_SALU_FREE
 _FIRST, _SHARED = int(Reason.FIRST), int(Reason.EFFECTIVE_STALL)  # reasons from _SHARED on belong to the pick
@@ -211,6 +211,28 @@ def _sieve(s, step, source, count, target):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _sieve_alike(s, step, source, count, target):  # type: ignore[no-untyped-def]
+    """`_sieve` for steps that tell candidates of one unit and wait apart only if they are scalar copies: a key per run of them."""
+    work, listed, stalls = s.work, s.c[L.W_CANDIDATES], s.c[L.W_STALLS]
+    smallest = NOTHING + 1
+    kept = key = 0
+    known, known_wait = -1, 0
+    for i in range(count):
+        place = work[source + i]
+        flavor = (work[listed + place] >> L.FLAVOR_SHIFT) & 15
+        if flavor != known or flavor == _SALU or work[stalls + place] != known_wait:
+            key = step_key(s, step, place)
+            known, known_wait = flavor, work[stalls + place]
+        if key < smallest:
+            smallest = key
+            kept = 0
+        if key == smallest:
+            work[target + kept] = place
+            kept += 1
+    return kept
+
+
+@inner
 def _sieve_waits(s, step, source, count, target):  # type: ignore[no-untyped-def]
     """Keep the candidates with the smallest wait (and missed stages)."""
     c, work = s.c, s.work
@@ -309,6 +331,8 @@ def _narrow(s, step, source, count, target):  # type: ignore[no-untyped-def]
         return _sieve_listed(s, source, count, target) if step == L.S_LISTED or flavor == _WMMA else count
     if step >= L.S_ENABLES_DS and step <= L.S_ENABLES_ALL:
         return count if step == L.S_ENABLES_DS and flavor != _DS else _sieve_enabling(s, step, source, count, target)
+    if step == L.S_MISSED or step == L.S_SLOT or step == L.S_PIPELINE or step == L.S_PIPELINE_ANY:
+        return _sieve_alike(s, step, source, count, target)
     return _sieve(s, step, source, count, target)
 
 

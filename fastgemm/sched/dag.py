@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -90,6 +90,10 @@ class Dag:
     sgpr_limit: int = 103
     whole_single_block_loop: bool = False
 
+    # addresses of columns, and the contiguous copies some of them belong to (a dict of numbers costs the collector nothing)
+    _where: ClassVar[dict[str, int]]
+    _kept: ClassVar[list[NDArray[Any]]]
+
     # construction -------------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -162,6 +166,15 @@ class Dag:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        self.__setstate__({})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_where", {})
+        object.__setattr__(self, "_kept", [])
+
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # views are made anew where it is unpickled
 
@@ -190,19 +203,17 @@ class Dag:
 
         return pack(self)
 
-    @cached_property
-    def _where(self) -> dict[str, tuple[int, NDArray[Any]]]:
-        """Address of each column asked for, and the contiguous array it belongs to."""
-        return {}
-
     def addresses(self, names: Sequence[str]) -> list[int]:
         """Where the elements of some columns begin, for jitted code; good while this DAG lives."""
         known = self._where
         for name in names:
             if name not in known:
-                column = np.ascontiguousarray(getattr(self, name))
-                known.setdefault(name, (column.__array_interface__["data"][0], column))  # another thread may be first
-        return [known[name][0] for name in names]
+                column = getattr(self, name)
+                contiguous = np.ascontiguousarray(column)
+                if contiguous is not column:
+                    self._kept.append(contiguous)
+                known[name] = contiguous.__array_interface__["data"][0]
+        return [known[name] for name in names]
 
     def opcode_name(self, node: int) -> str:
         """Opcode of a node."""
@@ -244,7 +255,8 @@ class Dag:
             if (start in changes or column in changes) and values[start][-1] != values[column].size:
                 raise DagError(f"{start} ends at {values[start][-1]}, {column} has {values[column].size} entries")
         made = Dag(**values)
-        made.__dict__["_where"] = {name: known for name, known in self._where.items() if name not in changes}
+        made._where.update((name, address) for name, address in self._where.items() if name not in changes)
+        made._kept.extend(self._kept)
         return made
 
     def with_paths(self) -> Dag:

@@ -422,13 +422,13 @@ MERGED = ("edge_start", "edge_target", "edge_kind", "edge_latency", "edge_regist
 
 
 def merge_edges(
-    graph: list[int], ends: list[int], size: tuple[int, int, int], wanted: Sequence[NDArray[np.int32]], new_kind: int
+    graph: list[int], ends: list[int], size: tuple[int, int, int], wanted: NDArray[np.int32], new_kind: int
 ) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.int8]]:
     """The graph with all candidates it admits, by the names in `MERGED`, and the verdict on each candidate.
 
     ``graph``: addresses of its five columns; ``ends``: of the nodes that lead to the region's end, and of how long that takes;
-    ``size``: nodes, edges, ends; ``wanted``: source, target and latency of every candidate.  Without a candidate taken there are
-    no columns; without depth and height the graph has a cycle.
+    ``size``: nodes, edges, ends; ``wanted``: rows of source, target and latency of every candidate.  Without a candidate taken
+    there are no columns; without depth and height the graph has a cycle.
     """
     nodes, edges, exits = size
     most = edges + wanted[0].size

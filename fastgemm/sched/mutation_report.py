@@ -20,41 +20,34 @@ EDGE_DTYPE = np.dtype([("source", "i4"), ("target", "i4"), ("latency", "i4"), ("
 class Candidates:
     """Edges a mutation would like, in order, each labelled with the edit it belongs to."""
 
-    def __init__(self) -> None:
-        self._parts: list[tuple[str, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]] = []
+    __slots__ = ("_columns", "_counts", "_edits")  # batches keep thousands of them
 
-    @classmethod
-    def of(cls, edits: Mapping[str, int], columns: tuple[NDArray[np.int32], ...]) -> Candidates:
-        """Candidates listed already: how many belong to each edit, and (source, target, latency) of all."""
-        made, at = cls(), 0
-        for edit, count in edits.items():
-            source, target, latency = (column[at : at + count] for column in columns)
-            made._parts.append((edit, source, target, latency))
-            at += count
-        made.__dict__["columns"] = columns
-        return made
+    def __init__(self, edits: Mapping[str, int] | None = None, columns: NDArray[np.int32] | None = None) -> None:
+        """Start with edges listed already: how many belong to each edit, and (source, target, latency) of all."""
+        self._edits, self._counts = list(edits or ()), list((edits or {}).values())
+        self._columns = np.zeros((3, 0), np.int32) if columns is None else np.array(columns, np.int32)
 
     def add(
         self, edit: str, source: NDArray[Any], target: NDArray[Any], latency: int | NDArray[np.integer] = 0
     ) -> None:
         """Append edges ``source[k] -> target[k]``."""
-        lasts = np.full(len(source), latency, np.int32) if isinstance(latency, int) else latency.astype(np.int32)
-        self._parts.append((edit, source.astype(np.int32), target.astype(np.int32), lasts))
+        new = np.empty((3, len(source)), np.int32)
+        new[0], new[1], new[2] = source, target, latency
+        self._columns = np.concatenate([self._columns, new], axis=1)
+        self._edits.append(edit)
+        self._counts.append(len(source))
 
-    @cached_property
-    def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """Source, target and latency of every edge."""
-        if not self._parts:
-            return (np.zeros(0, np.int32),) * 3
-        source, target, latency = (np.concatenate([part[i] for part in self._parts]) for i in (1, 2, 3))
-        return source, target, latency
+    @property
+    def columns(self) -> NDArray[np.int32]:
+        """Three rows: source, target and latency of every edge."""
+        return self._columns
 
     def table(self) -> NDArray[Any]:
         """All of them, as `EDGE_DTYPE`."""
-        table = np.zeros(self.columns[0].size, EDGE_DTYPE)
-        table["source"], table["target"], table["latency"] = self.columns
-        if self._parts:
-            table["edit"] = np.repeat([part[0] for part in self._parts], [part[1].size for part in self._parts])
+        table = np.zeros(self._columns.shape[1], EDGE_DTYPE)
+        table["source"], table["target"], table["latency"] = self._columns
+        if self._edits:
+            table["edit"] = np.repeat(self._edits, self._counts)
         return table
 
 

@@ -294,6 +294,23 @@ class Windows:
     by first consumer.  Per fragment: ``table`` (register or -1, first and last consumer, late start), ``vgprs``, ``anchor``.
     """
 
+    __slots__ = (
+        *(
+            "dag",
+            "spacing",
+            "_sizes",
+            "_work",
+            "edge_latency",
+            "_table",
+            "positions",
+            "loads",
+            "wmma_latency",
+            "budget",
+        ),
+        *("corrected", "chain", "load", "first", "last", "ordered", "of_load", "table", "vgprs", "anchor", "skipped"),
+        *("before", "after"),
+    )  # batches keep thousands of them
+
     def __init__(self, dag: Dag, load_latency: int, spacing: int) -> None:
         self.dag, self.spacing = dag, spacing
         matrix, loads = int(np.count_nonzero(dag.flavor == _WMMA)), int(np.count_nonzero(dag.flavor == _DS))
@@ -331,7 +348,7 @@ class Windows:
         last = ends.tolist()
         begins = [0, *last]
         sizes = {edit: end - begin for edit, begin, end in zip(edits, begins, last, strict=False)}
-        return Candidates.of(sizes, tuple(column[: begins[-1]] for column in columns))
+        return Candidates(sizes, columns[:, : begins[-1]])
 
     def ease_again(self) -> None:
         """Ease all fragments anew but those in ``skipped``, which get no anchor."""
