@@ -37,6 +37,7 @@ def gather(s):  # type: ignore[no-untyped-def]
     cycle, listed, stalls = c[L.C_CYCLE], c[L.W_CANDIDATES], c[L.W_STALLS]
     carried = (s.model[L.M_STALLS] >> L.K_CARRIED) & 1
     memory = _MEMORY_GROUPS if (s.model[L.M_STALLS] >> L.K_RAW) & 3 != 0 else 0  # visible latencies or readers count
+    least = NOTHING
     for queue in range(2):
         at, count = c[L.W_AVAILABLE + queue], c[L.C_AVAILABLE + queue]
         for i in range(count):
@@ -49,9 +50,10 @@ def gather(s):  # type: ignore[no-untyped-def]
                 wait = max(wait, s.node[(word & L.NODE_MASK) * L.NODE + L.CARRIED] - cycle)
             work[listed + i] = word
             work[stalls + i] = wait
+            least = min(least, wait)
         listed += count
         stalls += count
-    c[L.C_CANDIDATES] = c[L.C_AVAILABLE] + c[L.C_PENDING]
+    c[L.C_CANDIDATES], c[L.C_LEAST] = c[L.C_AVAILABLE] + c[L.C_PENDING], least
 
 
 @inner
@@ -131,10 +133,12 @@ def _add_missed(s, limit):  # type: ignore[no-untyped-def]
 @inner
 def _cheapest(s, limit, costs, members):  # type: ignore[no-untyped-def]
     """List the places of the candidates with the smallest cost; returns their number."""
-    work = s.work
-    smallest = NOTHING
-    for i in range(limit):
-        smallest = min(smallest, work[costs + i])
+    c, work = s.c, s.work
+    smallest = c[L.C_LEAST]
+    if costs != c[L.W_STALLS] or limit != c[L.C_CANDIDATES]:
+        smallest = NOTHING
+        for i in range(limit):
+            smallest = min(smallest, work[costs + i])
     count = 0
     for i in range(limit):
         if work[costs + i] == smallest:

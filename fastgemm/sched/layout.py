@@ -212,8 +212,9 @@ C_DECIDED = 194  # the last step that removed candidates, -1: none or a duel
 C_IDLE = 195  # steps that can tell no candidates apart in this pick, as a mask
 C_TIED = 196  # candidates only the node order told apart, and where they lie
 C_TIED_AT = 197
-C_CELLS = 199  # 32-bit registers shared by half slices
 C_DIRTY = 200  # units whose sort keys changed, as a mask
+C_LEAST = 201  # smallest wait of all candidates
+C_TOUCHED = 202  # cells were counted
 SCALARS = 208
 
 # the model: switches of a profile, numbers of a machine, tables ---------------------------------------------------------

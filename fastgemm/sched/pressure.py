@@ -18,6 +18,7 @@ def _count(s, value, change):  # type: ignore[no-untyped-def]
     if cell < 0:
         return change * s.node[row + L.V_WEIGHT]
     at = s.c[L.W_CELLS] + cell
+    s.c[L.C_TOUCHED] = 1
     before = s.work[at]
     s.work[at] = before + change
     if change > 0:
@@ -32,7 +33,6 @@ def set_up_registers(s, values, live_in, cells):  # type: ignore[no-untyped-def]
     for i in range(cells):
         s.work[c[L.W_CELLS] + i] = 0
     c[L.C_VGPR] = c[L.C_SGPR] = 0
-    c[L.C_CELLS] = cells
     for value in range(values):
         row = c[L.W_VALUES] + value * L.VALUE
         s.work[c[L.W_READERS] + value] = s.node[row + L.V_READERS]
@@ -82,8 +82,9 @@ def excess(s, n):  # type: ignore[no-untyped-def]
             most += node[value + L.V_WEIGHT] if node[value + L.V_CELL] < 0 else 1
     if most < limit:
         return NO_EXCESS
+    c[L.C_TOUCHED] = 0
     new = now + _change(s, n, vector, 1)
-    if c[L.C_CELLS] > 0:
+    if c[L.C_TOUCHED] != 0:
         _change(s, n, vector, -1)
     return new - limit if new >= limit else NO_EXCESS
 
