@@ -5,10 +5,9 @@ Names resolve on first use: importing the package imports neither numba nor anyt
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import on_demand
 
 __version__ = "0.1.0"
 
@@ -46,36 +45,40 @@ _MODULES = ("sched",)
 
 __all__ = ["__version__", *_NAMES, *_MODULES]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors
     from . import sched as sched
     from .api import matmul as matmul
     from .api import warmup as warmup
+    from .arch import Arch as Arch
+    from .arch import Tile as Tile
+    from .arch import arch as arch
+    from .config import clear_cache as clear_cache
+    from .config import show_config as show_config
+    from .errors import FastgemmPerformanceWarning as FastgemmPerformanceWarning
+    from .gemm.threads import get_num_threads as get_num_threads
+    from .gemm.threads import set_num_threads as set_num_threads
+    from .gemm.threads import threads as threads
+    from .plan import Plan as Plan
+    from .plan import plan as plan
+    from .policy import HostPanels as HostPanels
+    from .policy import Pingpong as Pingpong
+    from .policy import Preload as Preload
+    from .policy import PreloadAsync as PreloadAsync
+    from .policy import PreloadAsyncWithCallback as PreloadAsyncWithCallback
+    from .selfcheck import selftest as selftest
+    from .swizzle import AswtSwizzle as AswtSwizzle
+    from .swizzle import ColumnBlockSwizzle as ColumnBlockSwizzle
+    from .swizzle import DynamicIdentitySwizzle as DynamicIdentitySwizzle
+    from .swizzle import IdentitySwizzle as IdentitySwizzle
+    from .swizzle import L1FullLoadSwizzle as L1FullLoadSwizzle
+    from .swizzle import RowMajor as RowMajor
+    from .swizzle import SingleCoreSplitKSwizzle as SingleCoreSplitKSwizzle
+    from .swizzle import SplitKSwizzle as SplitKSwizzle
+    from .swizzle import StreamKSwizzle as StreamKSwizzle
+    from .swizzle import TailSplitKSwizzle as TailSplitKSwizzle
+    from .trace import TRACE_DTYPE as TRACE_DTYPE
+    from .trace import Op as Op
+    from .trace import trace as trace
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        value = getattr(import_module(f".{_NAMES[name]}", __name__), name)
-    elif name in _MODULES:
-        value = import_module(f".{name}", __name__)
-    else:
-        raise AttributeError(f"module 'fastgemm' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps `fastgemm.trace`, `.plan` and `.arch` the public functions once the modules of the same names are imported.
-
-    The import system binds a submodule on its package under the submodule's name; here the public name wins.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _NAMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+__getattr__, __dir__ = on_demand(__name__, _NAMES, _MODULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -45,6 +46,14 @@ def test_every_public_name_resolves_and_is_documented():
         assert name in dir(fastgemm)
         if callable(value):
             assert value.__doc__, f"fastgemm.{name} has no docstring"
+
+
+@pytest.mark.parametrize("package", [fastgemm, fastgemm.sched], ids=lambda package: package.__name__)
+def test_type_checkers_see_every_public_name(package):
+    tree = ast.parse(Path(package.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1]
+    seen = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
+    assert seen == {**package._NAMES, **dict.fromkeys(package._MODULES)}
 
 
 def test_unknown_name_is_an_attribute_error():

@@ -86,7 +86,7 @@ def _as_json(result: Schedule) -> dict[str, Any]:
     from fastgemm.sched.scheduling import STALL_KINDS
 
     picks = result.picks
-    columns = {name: picks[name] for name in picks.dtype.names or ()}
+    columns: dict[str, Any] = {name: picks[name] for name in picks.dtype.names or ()}
     columns["reason"] = [Reason(int(reason)).label for reason in picks["reason"]]
     columns["stall"] = [STALL_KINDS[int(kind)] for kind in picks["stall"]]
     summary = {name: getattr(result, name) for name in ("profile", "machine", "length", "peak_vgpr", "peak_sgpr")}

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     ops = fastgemm.trace(m, n, k, batch=args.batch, dtype=np.dtype(args.dtype), **plan_options(args))
     if args.core is not None:
         ops = ops[ops["core"] == args.core]
-    columns = list(ops.dtype.names)
+    columns = list(ops.dtype.names or ())
     if args.json:
         records = [dict(zip(columns, record, strict=True)) for record in _records(ops)]
         print_json({"shape": [m, n, k], "batch": args.batch, "ops": records})

@@ -5,10 +5,9 @@ Names resolve on first use, so that importing the package compiles nothing.
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import on_demand
 
 # public name -> module that defines it
 _NAMES = {
@@ -31,33 +30,43 @@ _MODULES = ("synthetic",)
 
 __all__ = [*_NAMES, *_MODULES]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors
+    from . import synthetic as synthetic
+    from .batching import Batch as Batch
+    from .batching import schedule_batch as schedule_batch
+    from .comparison import compare as compare
+    from .comparison import report as report
+    from .corpus import Region as Region
+    from .corpus import read_corpus as read_corpus
     from .dag import Dag as Dag
+    from .evaluation import Evaluation as Evaluation
+    from .evaluation import evaluate as evaluate
+    from .files import load as load
+    from .files import save as save
+    from .inorder import StaticMachine as StaticMachine
+    from .inorder import static_machine as static_machine
+    from .ladders import Profile as Profile
+    from .ladders import profile as profile
+    from .ladders import profiles as profiles
+    from .ladders import rungs as rungs
+    from .lower_bounds import Bounds as Bounds
+    from .lower_bounds import bounds as bounds
     from .machine import Machine as Machine
     from .machine import machine as machine
+    from .machine import machines as machines
+    from .model import DagError as DagError
+    from .model import EdgeKind as EdgeKind
+    from .model import Flag as Flag
+    from .model import Flavor as Flavor
+    from .model import OperandKind as OperandKind
+    from .model import Reason as Reason
+    from .mutation import mutate as mutate
+    from .mutation import mutations as mutations
+    from .replaying import Replay as Replay
+    from .replaying import fidelity as fidelity
+    from .replaying import replay as replay
+    from .scheduling import Schedule as Schedule
+    from .scheduling import schedule as schedule
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        value = getattr(import_module(f".{_NAMES[name]}", __name__), name)
-    elif name in _MODULES:
-        value = import_module(f".{name}", __name__)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps `fastgemm.sched.machine` the public function once the module of the same name is imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _NAMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+__getattr__, __dir__ = on_demand(__name__, _NAMES, _MODULES)
