@@ -47,8 +47,8 @@ _NEAR_BYTES = 2 << 20
 _STACK_BYTES, _WIDE_STACK_BYTES, _FEW_GROUPS, _NEAR_STACK_BYTES = 32768, 131072, 3, 1 << 20
 # Up to so many rows a B beyond CACHED_BYTES is streamed; more are better multiplied from packed slabs.
 STREAMED_ROWS = 4
-# B is read where it lies up to IN_PLACE_BYTES (96-99 % of the peak at 192..512 float32; beyond some 1.3 times the L2 cache of 1 MiB
-# packing wins, at once for float64 512); with few rows of A, which would not repay packing, as long as the last-level cache holds it.
+# B is read where it lies up to IN_PLACE_BYTES (96-99 % of the peak at 192..512 float32; packing wins beyond some 1.3 times the L2
+# cache of 1 MiB); with few rows of A, which would not repay packing, as long as the last-level cache holds it.
 IN_PLACE_BYTES = 1344 * 1024
 FEW_ROWS, CACHED_BYTES = 64, 8 << 20
 
