@@ -325,6 +325,8 @@ class Windows:
         _plan(self._table, self._sizes, self._work, 0)
         self.positions, self.loads, ordered, fragments, *rest = self._sizes[_Z_POSITIONS:_Z_LOAD].tolist()
         self.wmma_latency, self.budget, self.corrected = rest
+        if not self.corrected:
+            self.edge_latency = dag.edge_latency  # reports live long: no copy for nothing
         self.chain, self.load = self._view(_Z_CHAIN, self.positions), self._view(_Z_LOAD, self.loads)
         self.first, self.last = self._view(_Z_FIRST, self.loads), self._view(_Z_LAST, self.loads)
         self.ordered, self.of_load = self._view(_Z_ORDER, ordered), self._view(_Z_OF_LOAD, self.loads)

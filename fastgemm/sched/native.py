@@ -257,7 +257,7 @@ def inner(function: Callable[..., Any]) -> Any:
 
 def _widened(kind: Any) -> Any:
     """The type an argument is passed as: every integer as int64."""
-    return types.int64 if isinstance(kind, types.Integer | types.IntegerLiteral) else kind
+    return types.int64 if isinstance(kind, types.Integer | types.IntegerLiteral) else types.unliteral(kind)
 
 
 # the state every function of the scheduler takes: packed instructions, their dynamic rows, the work vector, scalars, unit
