@@ -179,7 +179,7 @@ def test_without_the_direct_path_everything_is_as_before(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "strange", [None, 3, "text", np.float32(2), np.zeros(3, "f4"), np.zeros((2, 2, 2, 2), "f4"), (), object()]
+    "strange", [None, 3, "text", np.float32(2), np.array(2, "f4"), np.zeros((1,) * 7, "f4"), (), object()]
 )
 def test_what_is_no_matrix_is_left_to_the_general_way(strange):
     a = np.ones((3, 3), "f4")
@@ -187,6 +187,54 @@ def test_what_is_no_matrix_is_left_to_the_general_way(strange):
         assert direct.entry()(*arguments) == direct.GENERAL
     if strange is not None:
         assert direct.entry()(a, a, strange) == direct.GENERAL
+
+
+VECTORS_AND_STACKS = [
+    ((5,), (5,)), ((5,), (5, 4)), ((3, 5), (5,)), ((2, 3, 5), (5,)), ((5,), (2, 5, 4)), ((2, 3, 5), (5, 4)), ((3, 5), (2, 5, 4)),
+    ((2, 6, 3, 5), (2, 6, 5, 4)), ((2, 6, 3, 5), (5, 4)), ((2, 6, 3, 5), (5,)), ((1, 6, 3, 5), (1, 6, 5, 4)),
+    ((7, 3, 5), (1, 5, 4)), ((1, 3, 5), (7, 5, 4)), ((1, 1, 3, 5), (5, 4)), ((1, 2, 1, 3, 3, 5), (5, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shapes", VECTORS_AND_STACKS, ids=str)
+def test_vectors_and_broadcast_stacks_take_the_direct_path(shapes, dtype):
+    fg.matmul(np.ones((2, 2), dtype), np.ones((2, 2), dtype))
+    a, b = (integers(shape, dtype, seed) for seed, shape in enumerate(shapes))
+    expected = np.matmul(a, b)
+    result = direct.entry()(a, b, None)
+    assert type(result) is type(expected)
+    np.testing.assert_array_equal(result, expected)
+    if expected.ndim == 0:
+        out = np.zeros((), dtype)
+        assert direct.entry()(a, b, out) is out
+        return
+    assert result.strides == expected.strides
+    for out in (
+        np.full(expected.shape, np.nan, dtype),
+        np.full((*expected.shape[:-1], 9), np.nan, dtype)[..., : expected.shape[-1]],
+    ):
+        assert direct.entry()(a, b, out) is out
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_stacks_the_direct_path_cannot_walk_with_one_stride():
+    a, b = integers((2, 6, 3, 5), "f4", 1), integers((2, 1, 5, 4), "f4", 2)
+    assert direct.entry()(a, b, None) == direct.GENERAL, "two strides, and no stack as the engine takes it"
+    assert direct.entry()(a[:, :3], b.repeat(3, 1), None) == direct.ENGINE
+    for x, y in ((a, b), (b.swapaxes(2, 3), a.swapaxes(2, 3)), (a[:, :3], b.repeat(3, 1))):
+        np.testing.assert_array_equal(fg.matmul(x, y), exact(x, y))
+    assert direct.entry()(a, b[0, :, :, :3], np.empty((2, 6, 3, 4), "f4")) == direct.GENERAL
+
+
+@pytest.mark.parametrize("n", [130, 700])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_stack_of_one_is_repeated_whoever_multiplies(n, backwards):
+    """The engine once walked past the end of such a stack."""
+    a, b = integers((3, 40, n), "f4", 1), integers((1, n, n), "f4", 2)
+    b = b[:, :, ::-1] if backwards else b
+    np.testing.assert_array_equal(fg.matmul(a, b), exact(a, b))
+    np.testing.assert_array_equal(fg.matmul(b, a.swapaxes(1, 2)), exact(b, a.swapaxes(1, 2)))
 
 
 class _Sub(np.ndarray):

@@ -1,4 +1,4 @@
-"""The shortest way from `matmul(a, b)` to a kernel, for plain 2-D and 3-D arrays of one float type and no options.
+"""The shortest way from `matmul(a, b)` to a kernel, for plain arrays of one float type and no options.
 
 One compiled function is called with the Python objects (:mod:`fastgemm.gemm.objects`): type, dtype, shapes, strides, overlap and
 size are looked at there, the result is made there, and a job that needs no packing runs at once.  What it does not take it leaves
@@ -44,11 +44,12 @@ LONG_WORK = 2_000_000_000
 
 _TYPES = tuple(np.dtype(code) for code in ("f4", "f8", "c8", "c16"))
 # What the compiled function knows of the process, as words; three per dtype: the object, numpy's number, the kernel table (or 0).
-NDARRAY, NONE, NEW_ARRAY, INCREF, AS_INT, SAVE_THREAD, RESTORE_THREAD = range(7)
-ALLOCATE, FREE, NO_MEMORY, ALONE, EXECUTE, ANSWERS = range(7, 13)
+NDARRAY, NONE, NEW_ARRAY, AS_SCALAR, INCREF, AS_INT, SAVE_THREAD, RESTORE_THREAD = range(8)
+ALLOCATE, FREE, NO_MEMORY, ALONE, EXECUTE, ANSWERS = range(8, 14)
 DTYPES = ANSWERS + 4
 # A job's words, and behind them what only this path asks for.
-B_N, NDIM, NUMBER = range(j.JOB_WORDS, j.JOB_WORDS + 3)
+B_N, A_NDIM, B_NDIM, NUMBER, ALIKE, OUT_NDIM, OUT_SHAPE = range(j.JOB_WORDS, j.JOB_WORDS + 7)
+MAX_NDIM = 6
 TAKEN = -1
 
 
@@ -69,7 +70,7 @@ class Context(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_int64)
         for name in (
-            *("ndarray", "none", "new_array", *_FUNCTIONS, "alone", "execute"),
+            *("ndarray", "none", "new_array", "as_scalar", *_FUNCTIONS, "alone", "execute"),
             *(f"answer{answer}" for answer in (LARGE, ENGINE, GENERAL, UNLOADED)),
             *(f"{word}{i}" for i in range(len(_TYPES)) for word in ("dtype", "number", "table")),
         )
@@ -77,37 +78,94 @@ class Context(ctypes.Structure):
 
 
 @inner
-def _array(known, x, dtype, ndim):  # type: ignore[no-untyped-def]
-    """Whether the object is an array, no subclass, of this dtype and so many dimensions."""
-    return load_i64(x + o.TYPE) == known and load_i64(x + o.DTYPE) == dtype and load_i32(x + o.NDIM) == ndim
+def _array(known, x, dtype):  # type: ignore[no-untyped-def]
+    """Whether the object is an array, no subclass, of this dtype."""
+    return load_i64(x + o.TYPE) == known and load_i64(x + o.DTYPE) == dtype
 
 
 @inner
 def _read_operands(context, a, b, job):  # type: ignore[no-untyped-def]
-    """Fill in what the operands decide; TAKEN, or the answer."""
+    """Fill in what the matrices of the operands decide; TAKEN, or the answer."""
     if load_i64(a + o.TYPE) != context[NDARRAY]:
         return GENERAL
-    dtype, ndim = load_i64(a + o.DTYPE), load_i32(a + o.NDIM)
+    dtype, a_ndim = load_i64(a + o.DTYPE), load_i32(a + o.NDIM)
     entry = DTYPES
     while entry < DTYPES + 12 and context[entry] != dtype:
         entry += 3
-    if entry == DTYPES + 12 or (ndim != 2 and ndim != 3) or not _array(context[NDARRAY], b, dtype, ndim):
+    if entry == DTYPES + 12 or not _array(context[NDARRAY], b, dtype):
         return GENERAL
-    job[NUMBER], job[j.TABLE], job[NDIM] = context[entry + 1], context[entry + 2], ndim
+    b_ndim = load_i32(b + o.NDIM)
+    if a_ndim < 1 or b_ndim < 1 or a_ndim > MAX_NDIM or b_ndim > MAX_NDIM:
+        return GENERAL
+    job[NUMBER], job[j.TABLE], job[A_NDIM], job[B_NDIM] = context[entry + 1], context[entry + 2], a_ndim, b_ndim
     if job[j.TABLE] == 0:
         return UNLOADED
-    at, last = ndim - 2, ndim - 1
+    # a vector on the left is a row, on the right a column
+    job[j.M], job[j.N], job[j.A_ROW], job[B_N] = 1, 1, 0, 0
     shape, strides = words(load_i64(a + o.SHAPE)), words(load_i64(a + o.STRIDES))
-    job[j.A], job[j.M], job[j.K] = load_i64(a + o.DATA), shape[at], shape[last]
-    job[j.A_ROW], job[j.A_K] = strides[at], strides[last]
-    job[j.BATCH] = shape[0] if ndim == 3 else 1
-    job[j.A_BATCH] = strides[0] if ndim == 3 else 0
+    job[j.A], job[j.K], job[j.A_K] = load_i64(a + o.DATA), shape[a_ndim - 1], strides[a_ndim - 1]
+    if a_ndim > 1:
+        job[j.M], job[j.A_ROW] = shape[a_ndim - 2], strides[a_ndim - 2]
     shape, strides = words(load_i64(b + o.SHAPE)), words(load_i64(b + o.STRIDES))
-    job[j.B], job[j.N], job[j.B_K], job[B_N] = load_i64(b + o.DATA), shape[last], strides[at], strides[last]
-    job[j.B_BATCH] = strides[0] if ndim == 3 and shape[0] != 1 else 0
-    if shape[at] != job[j.K] or job[j.BATCH] * job[j.M] * job[j.N] * job[j.K] == 0:
+    at = max(b_ndim - 2, 0)
+    job[j.B], job[j.B_K] = load_i64(b + o.DATA), strides[at]
+    if b_ndim > 1:
+        job[j.N], job[B_N] = shape[b_ndim - 1], strides[b_ndim - 1]
+    return TAKEN if shape[at] == job[j.K] else GENERAL
+
+
+@inner
+def _batch_axis(x, ndim, axis):  # type: ignore[no-untyped-def]
+    """(size, stride) of a batch axis counted from the matrices outwards; an axis that is not there, or of one, is repeated."""
+    at = ndim - 3 - axis
+    if at < 0 or words(load_i64(x + o.SHAPE))[at] == 1:
+        return 1, 0
+    return words(load_i64(x + o.SHAPE))[at], words(load_i64(x + o.STRIDES))[at]
+
+
+@inner
+def _read_batch(context, a, b, out, job, item):  # type: ignore[no-untyped-def]
+    """Merge the batch axes into one with a stride for each array, and find the result's shape; TAKEN, or the answer."""
+    a_ndim, b_ndim, row = job[A_NDIM], job[B_NDIM], job[j.N] * item
+    axes = max(a_ndim, b_ndim, 2) - 2
+    ndim = axes + min(a_ndim - 1, 1) + min(b_ndim - 1, 1)
+    given = out != context[NONE]
+    if given and (not _array(context[NDARRAY], out, load_i64(a + o.DTYPE)) or load_i32(out + o.NDIM) != ndim):
         return GENERAL
-    return TAKEN if ndim == 2 or shape[0] == 1 or shape[0] == job[j.BATCH] else GENERAL
+    out_strides = words(load_i64(out + o.STRIDES)) if given else words(load_i64(a + o.STRIDES))
+    count, a_batch, b_batch, c_batch, alike, merged = (
+        1,
+        0,
+        0,
+        job[j.M] * row,
+        a_ndim == b_ndim and axes == a_ndim - 2,
+        True,
+    )
+    for axis in range(axes):
+        a_size, a_stride = _batch_axis(a, a_ndim, axis)
+        b_size, b_stride = _batch_axis(b, b_ndim, axis)
+        if a_size != b_size and a_size != 1 and b_size != 1:
+            return GENERAL
+        alike = alike and a_size == b_size
+        size = b_size if a_size == 1 else a_size
+        at = axes - 1 - axis
+        job[OUT_SHAPE + at] = size
+        if size == 1:
+            continue
+        c_stride = out_strides[at] if given else count * job[j.M] * row
+        if count == 1:
+            a_batch, b_batch, c_batch = a_stride, b_stride, c_stride
+        merged = merged and a_stride == a_batch * count and b_stride == b_batch * count and c_stride == c_batch * count
+        count *= size
+    if a_ndim > 1:
+        job[OUT_SHAPE + axes] = job[j.M]
+    if b_ndim > 1:
+        job[OUT_SHAPE + ndim - 1] = job[j.N]
+    job[OUT_NDIM], job[ALIKE] = ndim, alike
+    job[j.BATCH], job[j.A_BATCH], job[j.B_BATCH], job[j.C_BATCH], job[j.C_ROW] = count, a_batch, b_batch, c_batch, row
+    if count * job[j.M] * job[j.N] * job[j.K] == 0:
+        return GENERAL
+    return TAKEN if merged else ENGINE
 
 
 @inner
@@ -128,33 +186,37 @@ def _apart(job, x, batch_stride, rows, row, columns, column, item):  # type: ign
 
 
 @inner
-def _read_out(context, out, dtype, job, item):  # type: ignore[no-untyped-def]
-    """Fill in what a given `out` decides: whether it can be written directly."""
-    ndim = job[NDIM]
-    if not _array(context[NDARRAY], out, dtype, ndim) or load_i32(out + o.FLAGS) & o.WRITEABLE == 0:
+def _read_out(out, job, item):  # type: ignore[no-untyped-def]
+    """Fill in what a given array of the right dtype and number of dimensions decides: whether it can be written directly."""
+    if load_i32(out + o.FLAGS) & o.WRITEABLE == 0:
         return False
+    ndim, m, n, k = job[OUT_NDIM], job[j.M], job[j.N], job[j.K]
     shape, strides = words(load_i64(out + o.SHAPE)), words(load_i64(out + o.STRIDES))
-    m, n, batch = shape[ndim - 2], shape[ndim - 1], shape[0] if ndim == 3 else 1
-    row = strides[ndim - 2]
-    job[j.C], job[j.C_ROW], job[j.C_BATCH] = load_i64(out + o.DATA), row, strides[0] if ndim == 3 else 0
-    if m != job[j.M] or n != job[j.N] or batch != job[j.BATCH]:
+    for axis in range(ndim):
+        if shape[axis] != job[OUT_SHAPE + axis]:
+            return False
+    columns = min(job[B_NDIM] - 1, 1)
+    if columns > 0 and strides[ndim - 1] != item and n > 1:
         return False
-    if (strides[ndim - 1] != item and n > 1) or (row < n * item and m > 1) or (job[j.C_BATCH] < m * row and batch > 1):
+    if job[A_NDIM] > 1:
+        job[j.C_ROW] = strides[ndim - 1 - columns]
+    row = job[j.C_ROW]
+    if (row < n * item and m > 1) or (job[j.C_BATCH] < m * row and job[j.BATCH] > 1):
         return False
-    k = job[j.K]
+    job[j.C] = load_i64(out + o.DATA)
     return _apart(job, job[j.A], job[j.A_BATCH], m, job[j.A_ROW], k, job[j.A_K], item) and _apart(
         job, job[j.B], job[j.B_BATCH], k, job[j.B_K], n, job[B_N], item
     )
 
 
 @inner
-def _new(context, job, item):  # type: ignore[no-untyped-def]
+def _new(context, block, item):  # type: ignore[no-untyped-def]
     """A new array for the result, 0 if there is no memory for it."""
-    m, n = job[j.M], job[j.N]
-    shape = on_stack((job[j.BATCH], m, n)) + 8 * (3 - job[NDIM])
-    out = call_c(context[NEW_ARRAY], (context[NDARRAY], job[NDIM], shape, job[NUMBER], 0, 0, 0, 0, 0))
+    job = words(block)
+    shape = block + 8 * OUT_SHAPE
+    out = call_c(context[NEW_ARRAY], (context[NDARRAY], job[OUT_NDIM], shape, job[NUMBER], 0, 0, 0, 0, 0))
     if out != 0:
-        job[j.C], job[j.C_ROW], job[j.C_BATCH] = load_i64(out + o.DATA), n * item, m * n * item
+        job[j.C] = load_i64(out + o.DATA)
     return out
 
 
@@ -167,12 +229,12 @@ def _runs_here(job, item, lay):  # type: ignore[no-untyped-def]
         return False
     if _symmetric(job) and (load_i64(job[j.TABLE] + 8 * MIRROR) == 0 or b_bytes > j.IN_PLACE_BYTES):
         return False
-    if n == 1 and job[NDIM] == 2:
+    if n == 1 and job[j.BATCH] == 1:
         return k <= 64 or (job[j.A_K] == item and job[j.B_K] == item)
     if not lay:
         return True
-    # rows are laid out where several rows of A use them
-    ready = load_i64(job[j.TABLE] + 8 * ROWS) != 0 and job[NDIM] == 2
+    # rows are laid out once, where several rows of A use them
+    ready = load_i64(job[j.TABLE] + 8 * ROWS) != 0 and (job[j.BATCH] == 1 or job[j.B_BATCH] == 0)
     return ready and b_bytes <= j.IN_PLACE_BYTES and (m > 8 or k * n < 4096)
 
 
@@ -180,7 +242,7 @@ def _runs_here(job, item, lay):  # type: ignore[no-untyped-def]
 def _symmetric(job):  # type: ignore[no-untyped-def]
     """Whether B is A's transpose, in the same memory, and large enough for half the product to be quicker."""
     same = job[j.A] == job[j.B] and job[j.A_ROW] == job[B_N] and job[j.A_K] == job[j.B_K] and job[j.M] == job[j.N]
-    return same and job[j.M] >= SYMMETRIC_ROWS and job[NDIM] == 2
+    return same and job[j.M] >= SYMMETRIC_ROWS and job[j.BATCH] == 1
 
 
 @inner
@@ -227,27 +289,29 @@ def _run(context, block, item, lay, pool_address, threads):  # type: ignore[no-u
 
 @inner
 def _product(context, a, b, out, pool_address, threads):  # type: ignore[no-untyped-def]
-    """A new reference to the product's array or to an answer; 0 if an exception is set."""
-    block = on_stack((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    """A new reference to the product or to an answer; 0 if an exception is set."""
+    block = on_stack((0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     job = words(block)
-    serial = ALONE_WORK if load_i64(context[ALONE]) != 0 else SERIAL_WORK
-    answer = _read_operands(context, a, b, job)
+    answer, item, lay = _read_operands(context, a, b, job), 0, False
     if answer == TAKEN:
         item = load_i64(job[j.TABLE] + 8 * t.ITEM)
         lay = job[B_N] != item and job[j.N] > 1
-        if out != context[NONE] and not _read_out(context, out, load_i64(a + o.DTYPE), job, item):
+        answer = _read_batch(context, a, b, out, job, item)
+    if answer == TAKEN or answer == ENGINE:
+        serial = ALONE_WORK if load_i64(context[ALONE]) != 0 else SERIAL_WORK
+        if out != context[NONE] and not _read_out(out, job, item):
             answer = GENERAL
-        elif not _runs_here(job, item, lay):
-            answer = ENGINE
+        elif answer == ENGINE or not _runs_here(job, item, lay):
+            answer = ENGINE if job[ALIKE] != 0 else GENERAL  # the engine takes stacks of matrices alike
         elif threads == 0 and job[j.BATCH] * job[j.M] * job[j.N] * job[j.K] > serial:
             answer = LARGE
     if answer != TAKEN:
         out = context[ANSWERS + answer]
     elif out == context[NONE]:
-        out = _new(context, job, item)
+        out = _new(context, block, item)
         if out == 0 or not _run(context, block, item, lay, pool_address, threads):
             return 0
-        return out
+        return call_c(context[AS_SCALAR], (out,)) if job[OUT_NDIM] == 0 else out
     elif not _run(context, block, item, lay, pool_address, threads):
         return 0
     call_c(context[INCREF], (out,))
@@ -272,7 +336,7 @@ def _declined(a: Any, b: Any, out: Any, *_: int) -> int:
 @cache
 def _known() -> Context:
     """What :func:`direct` knows of this process."""
-    words = [id(ndarray), id(None), o.new_array(), *map(o.c_function, _FUNCTIONS)]
+    words = [id(ndarray), id(None), o.new_array(), o.as_scalar(), *map(o.c_function, _FUNCTIONS)]
     words += [ctypes.addressof(alone), 0, *map(id, _ANSWERS)]
     for dtype in _TYPES:
         words += [id(dtype), dtype.num, 0]

@@ -24,6 +24,7 @@ __all__ = [
     "STRIDES",
     "TYPE",
     "WRITEABLE",
+    "as_scalar",
     "builtin",
     "c_function",
     "new_array",
@@ -38,7 +39,7 @@ WRITEABLE = 0x400
 
 _METH_FASTCALL = 0x80
 # Places in numpy's table of C functions.
-_GET_ABI_VERSION, _NEW = 0, 93
+_GET_ABI_VERSION, _RETURN, _NEW = 0, 76, 93
 _ABI = {0x01000009, 0x02000000}
 
 
@@ -79,6 +80,11 @@ def _table() -> Any:
 def new_array() -> int:
     """The address of ``PyArray_New(type, ndim, shape, type number, strides, data, item size, flags, base)``."""
     return int(_table()[_NEW])
+
+
+def as_scalar() -> int:
+    """The address of ``PyArray_Return(array)``: a scalar for an array without dimensions."""
+    return int(_table()[_RETURN])
 
 
 def _word(address: int) -> int:
