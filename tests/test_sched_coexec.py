@@ -271,6 +271,8 @@ LADDERS = [
     sched.profile("llvm24-late").without("critical_shared"),
     sched.profile("llvm24-late").without("shadow_mix", "excess", "order"),
     sched.profile("llvm24-early", rungs=["dependency", "critical", "stall", "order"]),
+    sched.profile("upstream").with_rung("kill_proximity", before="critical"),
+    sched.profile("llvm24-late").with_rung("kill_proximity", before="slot"),
     sched.profile("llvm24-late", rungs=["weak", "cluster", "loop_order", "dependency_shared", "priority"]),
 ]
 
@@ -313,6 +315,32 @@ def test_trace_names_queues_candidates_winner_and_reason(regions):
     assert result.trace.count("Scheduling SU(") == region.dag.n
     for part in ("Queue TopQ.A:", "Queue TopQ.P:", "beats SU(", "Pick Top CritResource", "VGPR="):
         assert part in result.trace
+
+
+def test_kill_proximity_prefers_last_readers_near_the_limit():
+    def order(last="V_ADD_U32_e32", limit=8, more=()):
+        items = [
+            {"opcode": "V_ADD_U32_e32", "defs": ["a"]},
+            {"opcode": "V_ADD_U32_e32", "defs": ["b"]},
+            {"opcode": "V_ADD_U32_e32", "uses": ["b"]},
+            {"opcode": last, "uses": ["a"]},
+            {"opcode": "V_ADD_U32_e32", "uses": ["b"]},
+            *({"opcode": "V_ADD_U32_e32", "uses": uses} for uses in more),
+        ]
+        written = {"a": 0, "b": 1}
+        edges = [(written[name], i, "data", 0) for i, item in enumerate(items) for name in item.get("uses", ())]
+        dag = Dag.build(items, edges, machine="upstream", vgpr_limit=limit)
+        ladder = sched.profile("upstream", rungs=["kill_proximity", "order"])
+        return sched.schedule(dag, profile=ladder).order.tolist()
+
+    assert order() == [0, 3, 1, 2, 4]  # 3 is the last to read its register
+    assert order(limit=2 + 2 * 16) == [0, 1, 3, 2, 4]  # not before a and b are live
+    assert order(limit=3 + 2 * 16) == [0, 1, 2, 3, 4]  # too far from the limit
+    assert order(last="DS_WRITE_B32_gfx9") == [0, 1, 2, 3, 4]  # says nothing of memory instructions
+    # two readers of each: the order decides, then 4 is the last of b
+    assert order(more=[["a"]]) == [0, 1, 2, 4, 3, 5]
+    # one reader more for b: those of a, with fewer left, come first
+    assert order(more=[["a"], ["b"]]) == [0, 1, 3, 5, 2, 4, 6]
 
 
 def test_weak_edges_do_not_gate_and_cluster_edges_attract():

@@ -21,6 +21,7 @@ __all__ = ["choose"]
 _WMMA, _TRANS, _VALUN, _DS, _SALU = (int(f) for f in (Flavor.WMMA, Flavor.TRANS, Flavor.VALUN, Flavor.DS, Flavor.SALU))
 _MEMORY_GROUPS = 1 << L.G_DS | 1 << L.G_VMEM | 1 << L.G_DMA
 _MISSING_GROUPS = 1 << L.G_DS | 1 << L.G_SALU | 1 << L.G_SALU_FREE
+_NOT_BY_KILLS = 1 << _DS | 1 << int(Flavor.VMEM)
 _FIRST, _SHARED = int(Reason.FIRST), int(Reason.EFFECTIVE_STALL)  # reasons from _SHARED on belong to the pick
 
 
@@ -72,6 +73,8 @@ def compare(s, first, i, j):  # type: ignore[no-untyped-def]
             continue
         if (step == L.S_RANK and flavor_a == flavor_b) or (step == L.S_ENABLES_DS and flavor_a != _DS):
             continue
+        if step == L.S_KILLS and (1 << flavor_a | 1 << flavor_b) & _NOT_BY_KILLS:
+            continue
         c[L.C_DEEP] = 1 if flavor_a == _DS or flavor_b == _DS else 0
         key_a, key_b = step_key(s, step, i), step_key(s, step, j)
         if step == L.S_LOOP and (key_a == NOTHING or key_b == NOTHING):
@@ -93,6 +96,11 @@ def _pairwise(s, step, source, count):  # type: ignore[no-untyped-def]
         for i in range(count):
             flavor = node[node_at(s, work[source + i]) * L.NODE + L.FLAVOR]
             if flavor == _WMMA or flavor == _TRANS or flavor == _VALUN:
+                return True
+        return False
+    if step == L.S_KILLS:  # silent between pairs with a memory instruction
+        for i in range(count):
+            if (_NOT_BY_KILLS >> node[node_at(s, work[source + i]) * L.NODE + L.FLAVOR]) & 1:
                 return True
         return False
     if step == L.S_LOOP:
@@ -392,7 +400,7 @@ def best(s, limit):  # type: ignore[no-untyped-def]
             if step == L.S_STALL or step == L.S_COST:
                 c[L.C_DECIDED] = k if count < limit else -1
                 continue
-        if step == L.S_MIX_SCORE or step == L.S_LOOP or (step >= L.S_ENABLES_DS and not uniform):
+        if step == L.S_KILLS or step == L.S_MIX_SCORE or step == L.S_LOOP or (step >= L.S_ENABLES_DS and not uniform):
             if _pairwise(s, step, source, count):
                 c[L.C_DECIDED] = -1
                 return _duel(s, k, source, count)

@@ -75,7 +75,7 @@ def set_up(s, header):  # type: ignore[no-untyped-def]
     c[L.C_LOGGING] = logging
     c[L.C_VGPR_LIMIT], c[L.C_SGPR_LIMIT] = header[L.H_VGPR_LIMIT], header[L.H_SGPR_LIMIT]
     c[L.C_WINDOW] = c[L.C_CLUSTER] = -1
-    c[L.C_STALE], c[L.C_NODES] = 0, nodes
+    c[L.C_STALE], c[L.C_NODES], c[L.C_LIVE_IN] = 0, nodes, header[L.H_LIVE_IN]
     for n in range(nodes):
         row = n * L.LIVE
         live[row + L.READY] = 0

@@ -136,6 +136,34 @@ def loop_key(s, n):  # type: ignore[no-untyped-def]
 
 
 @inner
+def kills_key(s, n):  # type: ignore[no-untyped-def]
+    """Minus the registers a node reads last, then the fewest readers left of any other register it reads.
+
+    Registers nobody in the region writes do not count.  A register's readers are those of the value of it that has most.
+    """
+    c, node = s.c, s.node
+    kills = registers = fewest = 0
+    k, end = node[n * L.NODE + L.READ], node[(n + 1) * L.NODE + L.READ]
+    while k < end:
+        register = node[c[L.W_VALUES] + node[k] * L.VALUE + L.V_REGISTER]
+        readers = 0
+        while k < end and node[c[L.W_VALUES] + node[k] * L.VALUE + L.V_REGISTER] == register:
+            if node[k] >= c[L.C_LIVE_IN]:
+                readers = max(readers, s.work[c[L.W_READERS] + node[k]])
+            k += 1
+        if readers == 0:
+            continue
+        if registers == 0:
+            fewest = readers
+        registers += 1
+        if readers < 2:
+            kills += 1
+        else:
+            fewest = min(fewest, readers)
+    return fewest - (kills << 32)
+
+
+@inner
 def search_near(s, flavor):  # type: ignore[no-untyped-def]
     """Is a node of a flavor that is not ready within 8 levels of the ready nodes? Large regions give up early."""
     c, node, live, work = s.c, s.node, s.live, s.work
@@ -258,6 +286,8 @@ def note_idle(s):  # type: ignore[no-untyped-def]
         mask |= 1 << L.S_BIAS
     if c[L.C_GATE] == 0:
         mask |= 1 << L.S_EXCESS
+    if c[L.C_VGPR] + 2 * s.model[L.M_GATE] < c[L.C_VGPR_LIMIT]:
+        mask |= 1 << L.S_KILLS
     if c[L.C_WINDOW] < 0:
         mask |= 1 << L.S_MISSED | 1 << L.S_SLOT
     if s.unit[_DMA * L.UNIT + L.U_READY] + s.unit[_FENCE * L.UNIT + L.U_READY] == 0:
@@ -326,6 +356,8 @@ def step_key(s, step, place):  # type: ignore[no-untyped-def]
         return slot_key(s, n, wait)
     if step == L.S_LOOP:
         return loop_key(s, n)
+    if step == L.S_KILLS:
+        return kills_key(s, n)
     if step == L.S_CLUSTER:
         return 0 if s.c[L.C_CLUSTER] == n else 1
     if step == L.S_WEAK:

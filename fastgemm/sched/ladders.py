@@ -27,6 +27,7 @@ RUNGS: dict[str, tuple[tuple[int, Reason], ...]] = {
     "memory_pipeline": ((L.S_PIPELINE, Reason.MEMORY_PIPELINE),),
     "memory_pipeline_any": ((L.S_PIPELINE_ANY, Reason.MEMORY_PIPELINE),),
     "slot": ((L.S_SLOT, Reason.COEXEC_SLOT),),
+    "kill_proximity": ((L.S_KILLS, Reason.REG_CRITICAL),),
     "shadow_mix": (
         (L.S_MIX_SCORE, Reason.SHADOW_MIX),
         (L.S_MIX_LOOK, Reason.SHADOW_MIX),

@@ -215,6 +215,7 @@ C_TIED_AT = 197
 C_DIRTY = 200  # units whose sort keys changed, as a mask
 C_LEAST = 201  # smallest wait of all candidates
 C_TOUCHED = 202  # cells were counted
+C_LIVE_IN = 203  # values live at the start of the region
 SCALARS = 208
 
 # the model: switches of a profile, numbers of a machine, tables ---------------------------------------------------------
@@ -271,6 +272,7 @@ OUT = 10
     S_PIPELINE,
     S_PIPELINE_ANY,
     S_SLOT,
+    S_KILLS,
     S_MIX_SCORE,
     S_MIX_LOOK,
     S_MIX_MATCH,
@@ -284,4 +286,4 @@ OUT = 10
     S_CLUSTER,
     S_WEAK,
     S_ORDER,
-) = range(21)
+) = range(22)
