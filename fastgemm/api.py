@@ -102,9 +102,9 @@ def _direct(a: Any, b: Any, out: Any) -> Any:
     It returns the product, or an integer that :func:`_settle` understands.
     """
     global _direct
-    from .gemm.direct import entry
+    from .gemm.direct import first_entry
 
-    _direct = entry()
+    _direct = first_entry(a)
     return _direct(a, b, out)
 
 

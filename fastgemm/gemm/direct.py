@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -29,7 +30,7 @@ from .emit_sync import call
 from .multiply import MIRROR, MIRRORED_ROWS, ROWS
 from .threads import alone, get_num_threads, pool_kind
 
-__all__ = ["fast"]
+__all__ = ["entry", "fast", "first_entry", "settle"]
 
 # What the compiled function answers when it has not multiplied: who has to (the pool, the engine, matmul's general way), or that
 # the kernels of the dtype are not loaded yet.
@@ -358,6 +359,17 @@ def entry() -> Callable[..., Any]:
     context = _known()
     view = (ctypes.c_int64 * (ctypes.sizeof(context) // 8)).from_buffer(context)
     return o.builtin("direct", direct.address, np.ctypeslib.as_array(view))
+
+
+def first_entry(a: Any) -> Callable[..., Any]:
+    """:func:`entry` for a process whose first product has this left operand: LLVM compiles the kernels for it, should they not be
+    on disk, while numba compiles :func:`direct` and the loops."""
+    if type(a) is ndarray and a.dtype in _TYPES:
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(t.kernel_table, a.dtype)  # what fails here fails again, and is raised, in `load`
+            entry()
+            load(a.dtype)
+    return entry()
 
 
 def load(dtype: np.dtype[Any]) -> None:
