@@ -87,20 +87,13 @@ def in_place_shares(
     Each share of the job (a "core" of the trace) is one block over all of K: views of A and B, a multiplication, a store.
     """
     from .gemm import job
-    from .gemm.choose import slab
 
     m, n, k = problem
     item, real = dtype.itemsize, dtype.kind != "c"
     b_bytes = k * n * item
     if not (b_bytes <= job.IN_PLACE_BYTES or (real and (n == 1 or job.in_place.py_func(m, b_bytes)))):
         return None
-    work = m * n * k * batch
-    cut, step, shares = job.split.py_func(m, n, k, batch, threads if work > 60**3 else 1)
-    kc = (
-        slab(m, k, n, item, item if real else item // 2, 0, True)
-        if strict
-        else int(job.in_place_slab.py_func(k, b_bytes))
-    )
+    cut, step, shares, kc = job.shares_of(problem, batch, item, item if real else item // 2, threads, strict)
     rows = []
     for share in range(shares):
         spans = [(0, batch), (0, m), (0, n)]

@@ -22,7 +22,7 @@ from . import job as j
 from . import mainloop as r
 from . import pool
 from . import table as t
-from .choose import schedule, slab
+from .choose import schedule
 from .direct import SYMMETRIC_ROWS
 from .feed import machine_address
 from .mirror import mirror
@@ -233,19 +233,7 @@ def _takes_job(x: Operands, item: int, real: bool) -> bool:
 
 
 def _run_job(x: Operands, table: int, item: int, real: int, threads: int, strict: bool) -> None:
-    work = x.m * x.n * x.k * x.batch
-    cut, step, shares = j.split.py_func(x.m, x.n, x.k, x.batch, threads if work > 60**3 else 1)
-    if work > 2e9:  # shares of some tens of milliseconds, for Ctrl-C
-        parts = int(work // 1e9) + 1
-        if x.batch >= parts:
-            cut, step = j.BY_BATCH, -(-x.batch // parts)
-        elif x.m >= 64:
-            cut, step = j.BY_ROWS, max(16, -(-x.m // parts // 8) * 8)
-        extent = (x.m, x.n, x.batch)[cut]
-        shares = -(-extent // step)
-    kc = int(j.in_place_slab.py_func(x.k, x.k * x.n * item))
-    if strict:
-        kc = slab(x.m, x.k, x.n, item, real, 0, True)
+    cut, step, shares, kc = j.shares_of((x.m, x.n, x.k), x.batch, item, real, threads, strict)
     words = np.array(
         [
             table, x.a, x.a_row, x.a_k, x.b, x.b_k, x.c, x.c_row, x.m, x.n, x.k, kc, x.batch, x.a_batch, x.b_batch,

@@ -16,6 +16,7 @@ from numba import types
 from ..jit import cfunc
 from ..vectors import inner
 from . import table as t
+from .choose import slab
 from .emit_call import call_kernel, load_i64, on_stack
 from .emit_sync import call
 from .multiply import COPY, IN_PLACE, LOOPS, PACK, PACKED, ROWS
@@ -30,6 +31,7 @@ __all__ = [
     "in_place_slab",
     "loaded",
     "run_share",
+    "shares_of",
     "split",
 ]
 
@@ -51,6 +53,8 @@ STREAMED_ROWS = 4
 # cache of 1 MiB); with few rows of A, which would not repay packing, as long as the last-level cache holds it.
 IN_PLACE_BYTES = 1344 * 1024
 FEW_ROWS, CACHED_BYTES = 64, 8 << 20
+# Multiplications above which shares are cut so that Ctrl-C is noticed.
+_LONG_JOB = 2e9
 
 
 @inner
@@ -250,6 +254,27 @@ def split(m, n, k, batch, threads):  # type: ignore[no-untyped-def]
         return BY_ROWS, step, -(-m // step)
     step = max(64, (-(-n // shares) + 63) // 64 * 64)
     return BY_COLUMNS, step, -(-n // step)
+
+
+def shares_of(
+    problem: tuple[int, int, int], batch: int, item: int, real: int, threads: int, strict: bool
+) -> tuple[int, int, int, int]:
+    """How a product with B in place is cut: (axis, extent of a share on it, shares, K extent of a pass).
+
+    The axis is one of BY_ROWS, BY_COLUMNS, BY_BATCH; ``item`` and ``real`` are the bytes of an element and of its real part.
+    """
+    m, n, k = problem
+    work = m * n * k * batch
+    cut, step, shares = split.py_func(m, n, k, batch, threads if work > 60**3 else 1)
+    if work > _LONG_JOB:  # shares of some tens of milliseconds, for Ctrl-C
+        parts = int(work // (_LONG_JOB / 2)) + 1
+        if batch >= parts:
+            cut, step = BY_BATCH, -(-batch // parts)
+        elif m >= 64:
+            cut, step = BY_ROWS, max(16, -(-m // parts // 8) * 8)
+        shares = -(-(m, n, batch)[cut] // step)
+    kc = slab(m, k, n, item, real, 0, True) if strict else int(in_place_slab.py_func(k, k * n * item))
+    return cut, step, shares, kc
 
 
 _loaded: dict[tuple[np.dtype[Any], str], int] = {}
