@@ -189,7 +189,48 @@ def test_replaced_columns_have_the_dtype_and_length_of_the_others():
         dag.replace(edge_target=dag.edge_target[1:])
     with pytest.raises(DagError, match="edge_start has shape .* 1 more"):
         dag.replace(edge_start=dag.edge_start[1:])
-    with pytest.raises(DagError, match="edge_start ends at"):
+    with pytest.raises(DagError, match="edge_start has to rise from 0"):
         dag.replace(edge_start=np.zeros(dag.n + 1))
     with pytest.raises(TypeError, match="no field 'edges'"):
         dag.replace(edges=())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"exits": ([99], [3], [5])}, "exit_source.0. is 99; 0 to 2"),
+        ({"live_in": ([50], [3])}, "live_in_register.0. is 50"),
+        ({"live_out": ([0], [15])}, "live-out 0 touches lanes 0xf of register 0"),
+        ({"flavor": [0, 40, 0]}, "flavor.1. is 40; 0 to 10"),
+        ({"window": [99, 0, 0]}, "window.0. is 99"),
+        ({"micro_ops": [-5, 1, 1]}, "micro_ops.0. is -5"),
+        ({"unit_cycles": [1, 1, -50]}, "unit_cycles.2. is -50"),
+        ({"latency": [1, 1 << 30, 0]}, "latency.1. is 1073741824"),
+        ({"depth": [1], "height": [1]}, "depth has shape"),
+    ],
+)
+def test_values_jitted_code_would_follow_are_checked_at_the_edge(wrong, message):
+    """Whatever `validate` says: a number out of range would be an address out of range."""
+
+    def build(**region):
+        operands = ([0, 1, 2], [0, 0, 0], [3, 3, 3], [1, 0, 1])
+        return Dag.from_arrays(
+            ["V_ADD_U32_e32"], [0, 0, 0], operands=operands, registers=([1], [True]), validate=False, **region
+        )
+
+    sched.schedule(build())
+    with pytest.raises(DagError, match=message):
+        build(**wrong)
+    if not wrong.keys() & {"exits", "live_in", "live_out", "depth"}:
+        with pytest.raises(DagError, match=message):
+            build().replace(**wrong)
+
+
+def test_a_file_with_values_out_of_range_is_refused(tmp_path):
+    sched.save(tmp_path / "good.npz", [sched.synthetic.gemm(128, 128, 128)])
+    with np.load(tmp_path / "good.npz") as archive:
+        columns = dict(archive)
+    columns["operand_register"][7] = 10_000
+    np.savez(tmp_path / "bad.npz", **columns)
+    with pytest.raises(DagError, match="operand_register.7. is 10000"):
+        sched.load(tmp_path / "bad.npz")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .dag import MAX_EDGES, MAX_NODES, NODE_COLUMNS, Dag, _starts, is_definition
+from .columns import NODE_COLUMNS, check_columns
+from .dag import MAX_EDGES, MAX_NODES, Dag, _starts, is_definition
 from .machine import Facts, Machine, machine
 from .model import DagError, EdgeKind, Flag, Flavor, OperandKind, parse_edge_kind, parse_flavor
 
@@ -89,11 +91,12 @@ def dag_from_arrays(
     )
     if region:
         raise TypeError(f"unknown keyword {next(iter(region))!r} for a Dag")
+    check_columns(vars(dag), [field.name for field in fields(dag)])
     if validate:
         dag.validate()
     if depth is None or height is None:
         paths = dag.with_paths()
-        dag = dag.replace(**{k: getattr(paths, k) for k, v in (("depth", depth), ("height", height)) if v is None})
+        dag = dag._with(**{k: getattr(paths, k) for k, v in (("depth", depth), ("height", height)) if v is None})
     return dag
 
 

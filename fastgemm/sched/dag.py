@@ -6,7 +6,7 @@ the compiler's successor order**, which is the order in which nodes are released
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .columns import check_columns
 from .model import DagError, EdgeKind, Flag, Flavor, OperandKind
 
 if TYPE_CHECKING:
@@ -23,21 +24,6 @@ __all__ = ["Dag", "MAX_EDGES", "MAX_NODES"]
 
 MAX_NODES = 1 << 24
 MAX_EDGES = 1 << 28
-
-# name of a per-node column -> (dtype, value where nothing is said)
-NODE_COLUMNS: dict[str, tuple[type, int]] = {
-    "opcode": (np.int32, 0),
-    "flavor": (np.int8, int(Flavor.OTHER)),
-    "latency": (np.int32, 0),
-    "unit_cycles": (np.int32, 1),
-    "micro_ops": (np.int8, 1),
-    "matrix_cycles": (np.int32, -1),
-    "repeat": (np.int16, 1),
-    "window": (np.int16, -1),
-    "copy_regs": (np.int16, 0),
-    "flags": (np.int32, 0),
-    "carried": (np.int32, 0),
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +57,7 @@ class Dag:
     edge_target: NDArray[np.int32]
     edge_kind: NDArray[np.int8]
     edge_latency: NDArray[np.int32]
-    edge_register: NDArray[np.int32]  # index into the register table, -1: none
+    edge_register: NDArray[np.int32]  # index into the register table, negative: none of it
     operand_start: NDArray[np.int32]  # n + 1
     operand_register: NDArray[np.int32]
     operand_lanes: NDArray[np.uint64]  # two bits per 32-bit register: low half, high half
@@ -237,7 +223,7 @@ class Dag:
         """A copy with other values of some fields, cast to the field's dtype; call `with_paths` after changing edges or their
         latencies.
 
-        Raises `DagError` if a column then differs in length from those beside it: the jitted code trusts them.
+        Raises `DagError` if a column then differs in length from those beside it or holds values that cannot be.
         """
         values = {name: getattr(self, name) for name in _FIELDS}
         for name, value in changes.items():
@@ -245,26 +231,26 @@ class Dag:
                 raise TypeError(f"a Dag has no field {name!r}")
             old = values[name]
             values[name] = np.ascontiguousarray(value, old.dtype) if isinstance(old, np.ndarray) else value
-        for name, (beside, extra) in _LENGTH_OF.items():
-            if (name in changes or beside in changes) and values[name].shape != (values[beside].size + extra,):
-                raise DagError(
-                    f"{name} has shape {values[name].shape}, {beside} has {values[beside].size} entries"
-                    + (f"; {extra} more are needed" if extra else "")
-                )
-        for start, column in (("edge_start", "edge_target"), ("operand_start", "operand_register")):
-            if (start in changes or column in changes) and values[start][-1] != values[column].size:
-                raise DagError(f"{start} ends at {values[start][-1]}, {column} has {values[column].size} entries")
+        check_columns(values, changes)
+        return self._changed(values, changes)
+
+    def _changed(self, values: Mapping[str, Any], changes: Collection[str]) -> Dag:
+        """The DAG with all of ``values``; those named in ``changes`` differ from this one's."""
         made = Dag(**values)
         made._where.update((name, address) for name, address in self._where.items() if name not in changes)
         made._kept.extend(self._kept)
         return made
+
+    def _with(self, **changes: Any) -> Dag:
+        """`replace` for columns this package computed itself, which are right."""
+        return self._changed({name: getattr(self, name) for name in _FIELDS} | changes, changes)
 
     def with_paths(self) -> Dag:
         """A copy whose `depth` and `height` follow its edges; raises `DagError` naming the nodes of a cycle."""
         from .paths import depths_and_heights
 
         depth, height = depths_and_heights(self)
-        return self.replace(depth=depth, height=height)
+        return self._with(depth=depth, height=height)
 
     def with_edges(
         self,
@@ -326,16 +312,6 @@ class Dag:
 
 
 _FIELDS = tuple(f.name for f in fields(Dag))
-# column -> the one beside it, and by how many entries it is longer
-_LENGTH_OF = {
-    **dict.fromkeys((*NODE_COLUMNS, "depth", "height"), ("opcode", 0)),
-    **dict.fromkeys(("edge_start", "operand_start"), ("opcode", 1)),
-    **dict.fromkeys(("edge_target", "edge_kind", "edge_latency", "edge_register"), ("edge_target", 0)),
-    **dict.fromkeys(("operand_register", "operand_lanes", "operand_kind"), ("operand_register", 0)),
-    **dict.fromkeys(("register_id", "register_size", "register_vector"), ("register_id", 0)),
-    **{f"live_{side}_lanes": (f"live_{side}_register", 0) for side in ("in", "out")},
-    **dict.fromkeys(("exit_source", "exit_kind", "exit_latency"), ("exit_source", 0)),
-}
 
 
 def _same(a: Any, b: Any) -> bool:

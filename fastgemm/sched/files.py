@@ -10,6 +10,7 @@ import json
 import zipfile
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ def load(path: str | Path) -> list[Dag]:
         raise DagError(f"{path} is no file of fastgemm DAGs: {error}") from None
 
 
+@lru_cache(maxsize=1)
+def _dtypes() -> dict[str, np.dtype[Any]]:
+    empty = Dag.from_arrays([], [])
+    return {name: getattr(empty, name).dtype for name in _COLUMNS}
+
+
 def _dags(archive: Any) -> list[Dag]:
     header = json.loads(archive["header"].tobytes())
     if header.get("format") != FORMAT:
@@ -77,6 +84,7 @@ def _dags(archive: Any) -> list[Dag]:
     for i, row in enumerate(header["dags"]):
         arrays = {name: data[start[i] : start[i + 1]] for name, (data, start) in columns.items()}
         dag = Dag(**arrays, **{k: row[k] for k in _PLAIN}, **{k: tables[row[k]] for k in _TABLES})
+        dag = dag.replace(**{name: column.astype(_dtypes()[name]) for name, column in arrays.items()})
         dag.validate()
         dags.append(dag)
     return dags

@@ -85,7 +85,7 @@ def apply_edges(
     changes, verdict = merge_edges(graph, ends, size, candidates.columns, _ARTIFICIAL)
     if not changes and edge_latency is not None:
         changes = {"edge_latency": edge_latency}
-    changed = dag.replace(**changes)
+    changed = dag._with(**changes)
     return (changed if "height" in changes else changed.with_paths()), verdict
 
 

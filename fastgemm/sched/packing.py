@@ -392,7 +392,7 @@ def pack(dag: Dag) -> NDArray[np.int64]:
     table = addresses(dag.addresses(_TABLE))
     soft = int(np.count_nonzero(dag.edge_kind >= _WEAK))
     # a slice per lane at most, and one more while it is cut (room that stays empty costs nothing)
-    most = 2 * int(dag.register_size.sum(dtype=np.int64)) + dag.register_id.size + 1
+    most = 2 * int(np.maximum(dag.register_size, 1).sum(dtype=np.int64)) + dag.register_id.size + 1
     sizes = np.zeros(15, dtype=np.int64)
     sizes[:_Z_REGISTERS] = (
         dag.n,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .columns import check_columns
 from .model import DagError, EdgeKind
 from .paths import depths_and_heights
 
@@ -16,14 +17,14 @@ __all__ = ["check_dag"]
 
 
 def check_dag(dag: Dag) -> None:
-    """Raise `DagError` naming the nodes of a self edge, a duplicate edge or a cycle, or an operand outside its register."""
+    """Raise `DagError` naming the nodes of a self edge, a duplicate edge or a cycle, or a value that cannot be."""
+    check_columns(vars(dag), vars(dag))
     source, target = dag.edge_source, dag.edge_target
     loops = np.flatnonzero(source == target)
     if loops.size:
         node = int(source[loops[0]])
         raise DagError(f"node {node} ({dag.opcode_name(node)}) has an edge to itself")
     _check_duplicates(dag)
-    _check_lanes(dag)
     depths_and_heights(dag)
 
 
@@ -44,22 +45,3 @@ def _check_duplicates(dag: Dag) -> None:
         f"edges {first} and {second} are the same {kind} edge {a} ({dag.opcode_name(a)}) -> {b} ({dag.opcode_name(b)}); "
         "keep the one with the larger latency"
     )
-
-
-def _check_lanes(dag: Dag) -> None:
-    width = np.minimum(dag.register_size.astype(np.int64), 32)
-    for what, register, lanes in (
-        ("operand", dag.operand_register, dag.operand_lanes),
-        ("live-in", dag.live_in_register, dag.live_in_lanes),
-        ("live-out", dag.live_out_register, dag.live_out_lanes),
-    ):
-        if register.size and (register.min() < 0 or register.max() >= width.size):
-            raise DagError(f"a {what} names register {register.max()}, the register table has {width.size}")
-        highest = np.uint64(0xFFFFFFFFFFFFFFFF) >> (64 - 2 * np.maximum(width[register], 1)).astype(np.uint64)
-        outside = np.flatnonzero((lanes & ~highest) != 0)
-        if outside.size:
-            i = int(outside[0])
-            raise DagError(
-                f"{what} {i} touches lanes {int(lanes[i]):#x} of register {register[i]}, "
-                f"which has {width[register[i]]} 32-bit registers"
-            )
