@@ -150,7 +150,7 @@ def _read_options(function: str, keywords: Mapping[str, Any]) -> Options:
     reproducible = keywords.get("reproducible", False)
     if not isinstance(reproducible, bool | np.bool_):
         raise TypeError(f"{function}: reproducible must be True or False, not {reproducible!r}")
-    return Options(
+    options = Options(
         policy=_policy(function, keywords.get("policy", "auto")),
         swizzle=_swizzle(function, keywords.get("swizzle", "auto")),
         tile=_tile(function, keywords.get("tile")),
@@ -159,6 +159,7 @@ def _read_options(function: str, keywords: Mapping[str, Any]) -> Options:
         arch=arch,
         reproducible=bool(reproducible),
     )
+    return DEFAULTS if options == DEFAULTS else options
 
 
 def _count(function: str, name: str, value: Any) -> int | None:

@@ -81,12 +81,13 @@ def _write(call: Prepared, out: Array, options: Options) -> None:
             or _summed_in_place(options, out, problem)
         )
     target = out if direct else np.empty(problem.shape, compute)
-    _run(
-        operands.batched(a, problem.batch, problem.vector_a, row=True),
-        operands.batched(b, problem.batch, problem.vector_b, row=False),
-        operands.matrices(target, problem),
-        options,
-    )
+    if options is not DEFAULTS or compute not in ENGINE or _fast()(a, b, target) is NotImplemented:
+        _run(
+            operands.batched(a, problem.batch, problem.vector_a, row=True),
+            operands.batched(b, problem.batch, problem.vector_b, row=False),
+            operands.matrices(target, problem),
+            options,
+        )
     if not direct:
         _round(target, call.loop.result, out)
 
@@ -97,6 +98,13 @@ def _summed_in_place(options: Options, out: Array, problem: Problem) -> bool:
     if options is DEFAULTS or not own:
         return False
     return not problem.vector_b and out.strides[-1] != out.itemsize and problem.n > 1
+
+
+@cache
+def _fast() -> Callable[[Array, Array, Array], object]:
+    from .gemm.direct import fast
+
+    return fast
 
 
 @cache
