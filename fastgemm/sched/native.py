@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import ast
 import gc
-import inspect
-import textwrap
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import config, types
-from numba.core import typed_passes, untyped_passes
+from numba.core import transforms, typed_passes, untyped_passes
 from numba.core.caching import NullCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.lowering import Lower
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -41,7 +41,6 @@ class _LinkedLibrary(JITCodeLibrary):
         ll_module.data_layout = self._codegen._data_layout
 
     def finalize(self) -> None:
-        self._final_module.verify()
         self._finalize_dynamic_globals()
         self._finalized = True
 
@@ -167,6 +166,20 @@ class _PlainLower(Lower):
         return context.cast(builder, function(builder, values), signature.return_type, resty)
 
 
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _PlainProcessing(FunctionPass):
+    """What numba does with fresh IR, without the lifetimes of variables."""
+
+    _name = "fastgemm_plain_processing"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        state.func_ir.blocks = transforms.canonicalize_cfg(state.func_ir.blocks)
+        return True
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _PlainLowering(typed_passes.NativeLowering):
     _name = "fastgemm_plain_lowering"
@@ -185,7 +198,7 @@ class _LinkedCompiler(Compiler):
         for step in (
             untyped_passes.TranslateByteCode,
             untyped_passes.FixupArgs,
-            untyped_passes.IRProcessing,
+            _PlainProcessing,
             typed_passes.NopythonTypeInference,
             _PlainLowering,
             typed_passes.NoPythonBackend,
@@ -223,19 +236,30 @@ class _Folding(ast.NodeTransformer):
         return ast.copy_location(ast.Constant(self._known[node.id]), node) if node.id in self._known else node
 
 
+@lru_cache(maxsize=64)
+def _definitions(file: str) -> dict[int, ast.FunctionDef]:
+    """The functions of a source file by the line they begin at, their decorators included."""
+    functions = [node for node in ast.parse(Path(file).read_bytes()).body if isinstance(node, ast.FunctionDef)]
+    return {min([node.lineno, *(d.lineno for d in node.decorator_list)]): node for node in functions}
+
+
 def folded(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function with the names of numbers replaced by the numbers."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
+    code = function.__code__
+    definition = _definitions(code.co_filename).pop(code.co_firstlineno, None)  # it is changed, so it serves once
+    if definition is None:
+        _definitions.cache_clear()
+        definition = _definitions(code.co_filename).pop(code.co_firstlineno)
     definition.decorator_list = []
     folding = _Folding(function)
     folding.visit(definition)
     heads = ast.parse("\n".join(f"s_{name} = s.{name}" for name in folding.fields)).body
-    definition.body[:0] = [ast.copy_location(head, definition.body[0]) for head in heads]
-    ast.increment_lineno(ast.fix_missing_locations(tree), function.__code__.co_firstlineno - 1)
+    for head in heads:
+        for node in ast.walk(head):
+            ast.copy_location(node, definition.body[0])
+    definition.body[:0] = heads
     scope: dict[str, Any] = {}
-    exec(compile(tree, function.__code__.co_filename, "exec"), function.__globals__, scope)
+    exec(compile(ast.Module([definition], []), code.co_filename, "exec"), function.__globals__, scope)
     result: Callable[..., Any] = scope[function.__name__]
     return result
 
