@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from .dtypes import ENGINE, resolve
+from .lazy import module
 from .options import MatmulOptions, Request, matmul_signature
 from .product import multiply
 
@@ -102,17 +103,14 @@ def _direct(a: Any, b: Any, out: Any) -> Any:
     It returns the product, or an integer that :func:`_settle` understands.
     """
     global _direct
-    from .gemm.direct import first_entry
-
-    _direct = first_entry(a)
+    _direct = module(".gemm.direct", __package__).first_entry(a)
     return _direct(a, b, out)
 
 
 def _settle(answer: int, a: Any, b: Any, out: Any) -> Any:
     """The same for :func:`fastgemm.gemm.direct.settle`: the product all the same, or NotImplemented."""
     global _settle
-    from .gemm.direct import settle as _settle
-
+    _settle = module(".gemm.direct", __package__).settle
     return _settle(answer, a, b, out)
 
 

@@ -148,9 +148,18 @@ def problem(a: Array, b: Array, out: Array | None) -> Problem:
     return found
 
 
+def _common(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape two broadcast to (numpy's own function stops at 32 axes); ``ValueError`` if there is none."""
+    length = max(len(x), len(y))
+    pairs = list(zip((1,) * (length - len(x)) + x, (1,) * (length - len(y)) + y, strict=True))
+    if any(p != q and p != 1 and q != 1 for p, q in pairs):
+        raise ValueError
+    return tuple(q if p == 1 else p for p, q in pairs)
+
+
 def _broadcast(a: Array, b: Array) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        return _common(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise ValueError(
             f"matmul: the batch axes (all but the last two) could not be broadcast together: {a.shape[:-2]} of a of shape "
@@ -172,7 +181,7 @@ def _stretched(found: Problem, out: Array, a: Array, b: Array) -> Problem:
             )
     batch = out.shape[: out.ndim - cores]
     try:
-        fits = np.broadcast_shapes(batch, found.batch) == batch
+        fits = _common(batch, found.batch) == batch
     except ValueError:
         fits = False
     if not fits:

@@ -11,12 +11,12 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
 from .dtypes import as_dtype
+from .lazy import module
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -146,7 +146,7 @@ def _read_once(key: tuple[Any, ...]) -> Request:
 def _read_options(function: str, keywords: Mapping[str, Any]) -> Options:
     arch = keywords.get("arch", "host")
     if arch != "host":
-        import_module(".arch", __package__).arch(arch)  # raises for what is none; a name stays a name, which pickles
+        module(".arch", __package__).arch(arch)  # raises for what is none; a name stays a name, which pickles
     reproducible = keywords.get("reproducible", False)
     if not isinstance(reproducible, bool | np.bool_):
         raise TypeError(f"{function}: reproducible must be True or False, not {reproducible!r}")
@@ -178,7 +178,7 @@ def _count(function: str, name: str, value: Any) -> int | None:
 def _policy(function: str, value: Any) -> Any:
     if isinstance(value, str) and value == "auto":
         return value
-    if not isinstance(value, import_module(".policy", __package__).Policy):
+    if not isinstance(value, module(".policy", __package__).Policy):
         kind = ValueError if isinstance(value, str) else TypeError
         raise kind(f'{function}: policy must be "auto" or a dispatch policy such as fastgemm.Pingpong(), not {value!r}')
     return value
@@ -187,7 +187,7 @@ def _policy(function: str, value: Any) -> Any:
 def _swizzle(function: str, value: Any) -> Any:
     if isinstance(value, str) and value == "auto":
         return value
-    swizzles = import_module(".swizzle", __package__)
+    swizzles = module(".swizzle", __package__)
     if isinstance(value, swizzles.DynamicIdentitySwizzle):  # a call and a plan take its parameters as they are now
         return swizzles.IdentitySwizzle(value.offset, value.direction)
     if not isinstance(value, swizzles.Swizzle):
@@ -201,7 +201,7 @@ def _swizzle(function: str, value: Any) -> Any:
 def _tile(function: str, value: Any) -> Any:
     if value is None:
         return None
-    kind = import_module(".arch", __package__).Tile
+    kind = module(".arch", __package__).Tile
     if isinstance(value, kind):
         return value
     if isinstance(value, tuple | list) and len(value) == 3:

@@ -1,7 +1,7 @@
 """One matrix product from arrays and a checked request: everything between the public call and the engine.
 
-The order is that of the questions: what are the operands, do their shapes fit, which dtype, where does the result go. What
-reaches the engine then has one dtype, equal batch axes, no empty extent, and an output that overlaps nothing.
+The order is that of the questions, which is numpy's: what are the operands, which dtype, do their shapes fit, where does the result
+go. What reaches the engine then has one dtype, equal batch axes, no empty extent, and an output that overlaps nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from . import operands
 from .dtypes import ENGINE, Loop, resolve
+from .lazy import module
 from .operands import Problem
 from .options import DEFAULTS, Options, Request
 
@@ -41,11 +42,13 @@ def prepare(a: Any, b: Any, out: Any, request: Request) -> Prepared:
     places = None
     if request.axes is not None:
         a, b, out, places = operands.apply_axes(request.axes, (a, b, out))
+    if not (a.ndim and b.ndim) and "O" in (a.dtype.char, b.dtype.char):
+        operands.problem(a, b, out)  # numpy has a loop for objects, so it is None's shape that it refuses
+    out_dtype = None if out is None else out.dtype
+    loop = resolve(a.dtype, b.dtype, out_dtype, request.dtype, request.acc_dtype, request.casting)
     problem = operands.problem(a, b, out)
     if places:
         places = operands.settle_axes(places, problem.shape)
-    out_dtype = None if out is None else out.dtype
-    loop = resolve(a.dtype, b.dtype, out_dtype, request.dtype, request.acc_dtype, request.casting)
     return Prepared(a, b, out, problem, loop, order, places)
 
 
@@ -102,25 +105,19 @@ def _summed_in_place(options: Options, out: Array, problem: Problem) -> bool:
 
 @cache
 def _fast() -> Callable[[Array, Array, Array], object]:
-    from .gemm.direct import fast
-
-    return fast
+    return module(".gemm.direct", __package__).fast  # type: ignore[no-any-return]
 
 
 @cache
 def _engine() -> Callable[[Array, Array, Array, Options], object]:
-    from .gemm.engine import run
-
-    return run
+    return module(".gemm.engine", __package__).run  # type: ignore[no-any-return]
 
 
 def _run(a: Array, b: Array, out: Array, options: Options) -> None:
     if out.dtype in ENGINE:
         _engine()(a, b, out, options)
     else:
-        from .gemm import generic
-
-        generic.run(a, b, out)
+        module(".gemm.generic", __package__).run(a, b, out)
 
 
 def _converted(array: Array, loop: Loop) -> Array:

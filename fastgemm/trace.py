@@ -43,6 +43,8 @@ _SOURCE = np.array(
     ]
 )  # fmt: skip
 _WIDTH = 2 + _SOURCE.size
+# 170 bytes each, and four times as many ops
+_MOST_OPS = 1 << 24
 
 
 @njit
@@ -62,6 +64,12 @@ def write_ops(P, S, op, core, step, source, out):
 
 def trace_vector(P: np.ndarray) -> np.ndarray:
     """All ops of all cores of an encoded problem (`fastgemm.stream.encode`), core by core."""
+    least = int(P[L.P_BATCH]) * int(P[L.P_LOOPS]) * max(int(P[L.P_KT]), 1)
+    if least > _MOST_OPS:
+        raise ValueError(
+            f"trace: the stream has {least:.3g} multiplications or more, a trace holds {_MOST_OPS}; ask for a smaller problem or a "
+            "larger tile"
+        )
     state, op = new_state(P), np.zeros(L.OP_SIZE, np.int64)
     chunks, size = [], 1 << 10
     for core in range(int(P[L.P_CORES])):

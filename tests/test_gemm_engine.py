@@ -237,6 +237,34 @@ def test_a_stack_of_one_is_repeated_whoever_multiplies(n, backwards):
     np.testing.assert_array_equal(fg.matmul(b, a.swapaxes(1, 2)), exact(b, a.swapaxes(1, 2)))
 
 
+def test_an_out_with_one_row_whose_batch_runs_backwards_over_an_operand():
+    memory = np.arange(56.0)
+    b = np.stack([np.eye(8)] * 6)
+    a, out = memory[8:].reshape(6, 1, 8), memory[:48].reshape(6, 1, 8)[::-1, ::-1]
+    expected = np.matmul(a.copy(), b)
+    assert direct.entry()(a, b, out) == direct.GENERAL
+    np.testing.assert_array_equal(fg.matmul(a, b, out=out), expected)
+
+
+def test_an_out_of_single_rows_that_overlaps_itself():
+    def rows_on_top_of_each_other():
+        return np.lib.stride_tricks.as_strided(np.zeros(12), (5, 1, 8), (8, 8, 8))
+
+    a, b, out = np.ones((5, 1, 1500)), np.ones((1, 1500, 8)), rows_on_top_of_each_other()
+    assert direct.entry()(a, b, out) in (direct.GENERAL, direct.ENGINE)
+    np.testing.assert_array_equal(fg.matmul(a, b, out=out), np.full((5, 1, 8), 1500.0))
+
+
+def test_a_fork_leaves_a_caller_the_pool_whose_address_it_holds(monkeypatch):
+    held = []
+    real = direct._pool
+    monkeypatch.setattr(direct, "_pool", lambda threads: held.append(real(threads)) or held[-1])
+    with fg.threads(2):
+        a = integers((150, 150), "f4", 1)
+        np.testing.assert_array_equal(fg.matmul(a, a), exact(a, a))
+    assert held or not direct._native_pool
+
+
 class _Sub(np.ndarray):
     pass
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 import warnings
 
 import ml_dtypes
@@ -390,3 +393,31 @@ def test_whatever_numpy_multiplies(pair, order):
     got, want = fg.matmul(a, b, order=order), np.matmul(a, b, order=order)
     same(got, want)
     assert got.strides == want.strides
+
+
+def test_as_many_axes_as_numpy_has():
+    a, b = np.ones((1,) * 62 + (2, 2)), np.ones((2, 2))
+    assert fg.matmul(a, b).shape == a.shape
+    assert fg.matmul(b, b, out=np.empty(a.shape)).shape == a.shape
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options"),
+    [
+        ("abc", np.ones((5, 6)), {}),
+        (np.ones((3, 4), "c8"), np.ones((5, 6)), {"dtype": "f4"}),
+        (np.ones((4, 1), "c8"), np.ones((1, 7), "f4"), {"out": np.zeros((4, 8), "u1")}),
+    ],
+)
+def test_a_dtype_is_looked_at_before_a_shape_as_numpy_does(a, b, options):
+    for matmul in (np.matmul, fg.matmul):
+        with pytest.raises(TypeError):
+            matmul(a, b, **options)
+
+
+def test_without_numbas_compiler_it_says_so():
+    code = "import numpy as np, fastgemm as fg; fg.matmul(np.ones((300, 900)), np.ones((900, 400)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    )
+    assert "RuntimeError: a product of float64 runs compiled loops, and NUMBA_DISABLE_JIT turns" in done.stderr

@@ -352,7 +352,7 @@ def test_a_second_keyboard_interrupt_waits_for_the_helpers_too(kind):
 
 
 def test_abandoning_a_job_twice_is_harmless(kind):
-    target = pool._ready(1)
+    target = pool.ready(1)
     assert tickets.claim(target.address, -5)
     tickets.publish(target.address, mark.address, Block().address, 4, 1)
     assert not tickets.claim(target.address, -6)
@@ -442,6 +442,31 @@ def test_fork_while_another_thread_compiles(kind, tmp_path):
 
 
 @needs_fork
+@pytest.mark.parametrize("name", ["numba", "numba.core.compiler", "fastgemm.gemm.table", "fastgemm.gemm.direct"])
+def test_fork_while_another_thread_makes_the_first_product(kind, name):
+    """The child must not inherit a lock of the import system, of llvmlite or of ours: it multiplies, too."""
+    program(
+        f"""
+        import os, sys, threading, warnings
+        import numpy as np, fastgemm as fg
+        warnings.simplefilter("ignore", DeprecationWarning)  # the other thread is ours, not the pool's
+        a = np.ones((8, 8))
+        thread = threading.Thread(target=lambda: fg.matmul(a, a))
+        thread.start()
+        while {name!r} not in sys.modules and thread.is_alive():
+            pass
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if fg.matmul(a, a)[0, 0] == 8 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join()
+        assert fg.matmul(a, a)[0, 0] == 8
+        """,
+        kind,
+    )
+
+
+@needs_fork
 def test_fork_inside_a_chunk(kind):
     program(
         """
@@ -526,7 +551,7 @@ def test_the_interpreter_ends_cleanly(kind, how):
 def test_a_forked_job_that_lost_its_workers_says_so(kind, monkeypatch):
     # What a signal handler that forks in the middle of a job and returns would meet.
     block = Block()
-    old = pool._ready(1)
+    old = pool.ready(1)
     assert tickets.claim(old.address, 77)
     tickets.publish(old.address, mark.address, block.address, 4, 1)
     with monkeypatch.context() as patch:

@@ -397,3 +397,8 @@ def test_offsets_are_64_bit():
     for _ in range(3):
         assert stream.advance(P, S, op)
     assert op[[stream.M0, stream.N0, stream.K0, stream.KLEN]].tolist() == [2**35, 2**35, 2**33, 2**33]
+
+
+def test_a_trace_nobody_could_hold_is_refused_at_once():
+    with pytest.raises(ValueError, match="larger tile"):
+        fg.trace(10**8, 10**8, 10**8)

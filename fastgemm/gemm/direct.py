@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numba import types
 from numpy import empty, ndarray
+from numpy.ctypeslib import as_array
 
 from ..forks import hold_across_forks
 from ..jit import cfunc
+from ..lazy import module
 from ..vectors import inner
 from . import job as j
 from . import objects as o
@@ -199,7 +201,7 @@ def _read_out(out, job, item):  # type: ignore[no-untyped-def]
     columns = min(job[B_NDIM] - 1, 1)
     if columns > 0 and strides[ndim - 1] != item and n > 1:
         return False
-    if job[A_NDIM] > 1:
+    if job[A_NDIM] > 1 and m > 1:  # the stride of an axis of one may be anything
         job[j.C_ROW] = strides[ndim - 1 - columns]
     row = job[j.C_ROW]
     if (row < n * item and m > 1) or (job[j.C_BATCH] < m * row and job[j.BATCH] > 1):
@@ -358,7 +360,7 @@ def entry() -> Callable[..., Any]:
         return _declined
     context = _known()
     view = (ctypes.c_int64 * (ctypes.sizeof(context) // 8)).from_buffer(context)
-    return o.builtin("direct", direct.address, np.ctypeslib.as_array(view))
+    return o.builtin("direct", direct.address, as_array(view))
 
 
 def first_entry(a: Any) -> Callable[..., Any]:
@@ -390,7 +392,10 @@ def settle(answer: Any, a: Any, b: Any, out: Any) -> Any:
         answer = entry()(a, b, out)
     if answer is LARGE:
         threads = get_num_threads() if _native_pool else 1
-        answer = entry()(a, b, out, _pool_address(threads) if threads > 1 else 0, threads)
+        held = (
+            _pool(threads) if threads > 1 else None
+        )  # until it returns: a fork may take the pool out of use meanwhile
+        answer = entry()(a, b, out, held.address if held else 0, threads)
     if type(answer) is not int:
         return answer
     if answer == GENERAL:
@@ -401,16 +406,15 @@ def settle(answer: Any, a: Any, b: Any, out: Any) -> Any:
     return out
 
 
-def _pool_address(threads: int) -> int:
+def _pool(threads: int) -> Any:
     """The pool, ready for so many threads, and what runs a job on it known to :func:`direct`."""
     if not _known().execute:
         _known().execute = pool.execute_words.address
-    return pool.address(threads)
+    return pool.ready(threads - 1)
 
 
 @cache
 def _engine() -> Callable[[ndarray, ndarray, ndarray], object]:
     """The engine, imported when a product first needs it."""
-    from .engine import run, run_again
-
-    return lambda a, b, out: run(a, b, out) if a.ndim > 2 else run_again(a, b, out)
+    engine = module(".engine", __package__)
+    return lambda a, b, out: engine.run(a, b, out) if a.ndim > 2 else engine.run_again(a, b, out)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.ctypeslib import as_array
 
 from .. import layout as L
 from .. import stream
@@ -397,7 +398,7 @@ def _run_with_callbacks(words: np.ndarray, plan: _Layout, threads: int, callback
 
     def core_loop(core: int, thread: int) -> None:
         at = int(words[r.CORES_AT]) + core * plan.core_bytes + 8 * (r.CORE_HEAD + plan.state)
-        op = np.ctypeslib.as_array((ctypes.c_int64 * L.OP_SIZE).from_address(at))
+        op = as_array((ctypes.c_int64 * L.OP_SIZE).from_address(at))
         while (kind := r.drive(address, core, thread)) >= 0:
             callback = before if kind == L.BEFORE else after
             if pool.stopping():  # another core's callback has failed

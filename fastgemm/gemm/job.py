@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numba import types
+from numba import config, types
 
 from ..jit import cfunc
 from ..vectors import inner
@@ -288,6 +288,10 @@ def loaded(dtype: np.dtype[Any], isa: str | None = None, *, complete: bool = Tru
     """
     key = (dtype, isa or t.host_isa())
     if key not in _loaded:
+        if config.DISABLE_JIT:
+            raise RuntimeError(
+                f"a product of {dtype} runs compiled loops, and NUMBA_DISABLE_JIT turns Numba's compiler off; unset it"
+            )
         with ThreadPoolExecutor(1) as beside:
             kernels = beside.submit(t.kernel_table, dtype, isa)
             loops = {t.SHARE: run_share.address, IN_PLACE: LOOPS[IN_PLACE].address}

@@ -28,11 +28,12 @@ from contextvars import ContextVar
 
 import numpy as np
 
+from ..forks import around_forks
 from . import tickets
 from .gang import Gang, join_all, start_worker
 from .threads import MAX_THREADS, pool_kind
 
-__all__ = ["address", "begin", "execute", "execute_words", "run", "run_python", "stopping"]
+__all__ = ["address", "begin", "execute", "execute_words", "ready", "run", "run_python", "stopping"]
 
 begin = tickets.begin
 execute = tickets.execute
@@ -99,8 +100,8 @@ _pool: _Pool | None = None
 _guard = threading.RLock()
 
 
-def _ready(workers: int) -> _Pool:
-    """The process's pool with at least so many workers asked for."""
+def ready(workers: int) -> _Pool:
+    """The process's pool with at least so many workers asked for.  Hold it while its address is in use: a fork replaces it."""
     global _pool
     pool = _pool
     if pool is None or pool.asked < workers:
@@ -119,7 +120,7 @@ def address(threads: int) -> int:
 
     Ask for it at every call, it costs 0.1 µs: a fork changes it.
     """
-    return _ready(threads - 1).address
+    return ready(threads - 1).address
 
 
 def run(work_address: int, args_address: int, chunks: int, threads: int) -> None:
@@ -130,7 +131,7 @@ def run(work_address: int, args_address: int, chunks: int, threads: int) -> None
     is 0.  Order and distribution are not defined.  KeyboardInterrupt is raised once the chunks that have begun are finished;
     the others do not start.
     """
-    pool = _ready(min(threads, chunks) - 1)
+    pool = ready(min(threads, chunks) - 1)
     token = next(_tokens)
     try:
         if not pool.native and threads > 1 and chunks > 1 and tickets.claim(pool.address, token):
@@ -191,7 +192,7 @@ def run_python(fn: Callable[[int, int], object], chunks: int, threads: int) -> N
     :func:`run` inside `fn` run on their own thread alone.
     """
     threads = min(threads, chunks)
-    pool = _ready(0)
+    pool = ready(0)
     with _claimed(pool) as mine:
         if threads <= 1 or not mine:
             for chunk in range(chunks):
@@ -236,15 +237,11 @@ def _before_fork() -> None:
         _pool = None
 
 
-def _after_fork_in_parent() -> None:
-    _guard.release()
-
-
-def _after_fork_in_child() -> None:
-    global _pool, _guard
+def _in_child() -> None:
+    global _pool
     _pool = None
-    _guard = threading.RLock()
 
 
+around_forks(_before_fork, _guard.release)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_in_child)

@@ -87,6 +87,10 @@ ELEMENTS: dict[np.dtype, Element] = {
 }
 
 
+_loading = threading.RLock()
+hold_across_forks(_loading)
+
+
 def _architecture(triple: str) -> str:
     machine = triple.split("-")[0]
     return (
@@ -102,9 +106,10 @@ def _architecture(triple: str) -> str:
 def _host() -> tuple[str, str, str, frozenset[str]]:
     import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features()
-    present = frozenset(name for name, on in features.items() if on)
-    return _architecture(llvm.get_process_triple()), llvm.get_host_cpu_name(), features.flatten(), present
+    with _loading:  # llvmlite has a lock, too, which no fork waits for
+        features = llvm.get_host_cpu_features()
+        present = frozenset(name for name, on in features.items() if on)
+        return _architecture(llvm.get_process_triple()), llvm.get_host_cpu_name(), features.flatten(), present
 
 
 @lru_cache(maxsize=1)
@@ -204,8 +209,6 @@ class KernelTable:
 
 
 _tables: dict[tuple[np.dtype, str], KernelTable] = {}
-_loading = threading.Lock()
-hold_across_forks(_loading)
 
 
 def kernel_table(dtype: np.dtype, isa: str | None = None) -> KernelTable:

@@ -58,7 +58,7 @@ def load(path: str | Path) -> list[Dag]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return _dags(archive)
-    except (KeyError, ValueError, zipfile.BadZipFile, json.JSONDecodeError) as error:
+    except (EOFError, KeyError, ValueError, zipfile.BadZipFile, json.JSONDecodeError) as error:
         if isinstance(error, DagError):
             raise
         raise DagError(f"{path} is no file of fastgemm DAGs: {error}") from None
