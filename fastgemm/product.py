@@ -42,8 +42,8 @@ def prepare(a: Any, b: Any, out: Any, request: Request) -> Prepared:
     places = None
     if request.axes is not None:
         a, b, out, places = operands.apply_axes(request.axes, (a, b, out))
-    if not (a.ndim and b.ndim) and "O" in (a.dtype.char, b.dtype.char):
-        operands.problem(a, b, out)  # numpy has a loop for objects, so it is None's shape that it refuses
+    if a.dtype.char in "OgG" or b.dtype.char in "OgG":
+        operands.problem(a, b, out)  # numpy multiplies objects and long doubles: what it can refuse of them is the shape
     out_dtype = None if out is None else out.dtype
     loop = resolve(a.dtype, b.dtype, out_dtype, request.dtype, request.acc_dtype, request.casting)
     problem = operands.problem(a, b, out)
