@@ -43,9 +43,8 @@ def prepare(a: Any, b: Any, out: Any, request: Request) -> Prepared:
     if request.axes is not None:
         a, b, out, places = operands.apply_axes(request.axes, (a, b, out))
     if a.dtype.char in "OgG" or b.dtype.char in "OgG":
-        operands.problem(
-            a, b, out
-        )  # numpy multiplies objects and long doubles: what it can refuse of them is the shape
+        # numpy multiplies objects and long doubles: what it can refuse of them is the shape
+        operands.problem(a, b, out)
     out_dtype = None if out is None else out.dtype
     loop = resolve(a.dtype, b.dtype, out_dtype, request.dtype, request.acc_dtype, request.casting)
     problem = operands.problem(a, b, out)
