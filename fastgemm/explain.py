@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from . import layout as L
-from .arch import Tile
 from .arch import arch as arch_of
 from .gemm.choose import Schedule, schedule
 from .options import Options
 from .pictures import traversal_picture
 from .scheduler import Scheduler
-from .swizzle import Swizzle
 from .traffic import band_bytes, predicted_miss, size_text
 
 __all__ = ["balance", "explain", "facts", "problem_facts", "schedule_text", "traversal_picture"]
@@ -206,13 +204,3 @@ def _imbalance(found: dict[str, Any]) -> str:
     if found["imbalance"] is None:
         return ""
     return f"; the busiest core (core {found['busiest_core']}) has {found['imbalance']:.3g} times the mean work"
-
-
-def scheduler_of(plan: Any) -> Scheduler:
-    """The scheduler a plan runs, for pictures of it."""
-    from .gemm.threads import resolve
-
-    problem, options = (plan.m, plan.n, plan.k), plan.options
-    chosen = schedule(problem, np.dtype(plan.compute), options, resolve(options.threads))
-    swizzle: Swizzle = chosen.swizzle
-    return swizzle.bind(problem, Tile.of(chosen.tile).l1, cores=chosen.cores)

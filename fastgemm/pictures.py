@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arch import Tile
+from .gemm.choose import schedule
+from .gemm.threads import resolve
 from .scheduler import Scheduler
-from .swizzle import L1FullLoadSwizzle, SingleCoreSplitKSwizzle
+from .swizzle import L1FullLoadSwizzle, SingleCoreSplitKSwizzle, Swizzle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,9 +63,10 @@ def traversal_picture(what: Any, ax: Axes | None = None, *, by: str | None = Non
 
 
 def _of_plan(plan: Any) -> Scheduler:
-    from .explain import scheduler_of
-
-    return scheduler_of(plan)
+    """The scheduler a plan runs."""
+    chosen = schedule((plan.m, plan.n, plan.k), np.dtype(plan.compute), plan.options, resolve(plan.options.threads))
+    swizzle: Swizzle = chosen.swizzle
+    return swizzle.bind((plan.m, plan.n, plan.k), Tile.of(chosen.tile).l1, cores=chosen.cores)
 
 
 def _paint_cells(ax: Axes, scheduler: Scheduler, schedule: np.ndarray) -> None:
