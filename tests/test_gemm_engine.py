@@ -255,16 +255,6 @@ def test_an_out_of_single_rows_that_overlaps_itself():
     np.testing.assert_array_equal(fg.matmul(a, b, out=out), np.full((5, 1, 8), 1500.0))
 
 
-def test_a_fork_leaves_a_caller_the_pool_whose_address_it_holds(monkeypatch):
-    held = []
-    real = direct._pool
-    monkeypatch.setattr(direct, "_pool", lambda threads: held.append(real(threads)) or held[-1])
-    with fg.threads(2):
-        a = integers((150, 150), "f4", 1)
-        np.testing.assert_array_equal(fg.matmul(a, a), exact(a, a))
-    assert held or not direct._native_pool
-
-
 class _Sub(np.ndarray):
     pass
 

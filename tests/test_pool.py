@@ -467,6 +467,39 @@ def test_fork_while_another_thread_makes_the_first_product(kind, name):
 
 
 @needs_fork
+def test_fork_while_a_product_holds_the_pools_address(kind):
+    """The pool goes out of use at a fork; its memory stays for those who have its address."""
+    program(
+        """
+        import os, warnings, weakref
+        import numpy as np, fastgemm as fg
+        from fastgemm.gemm import direct, threads
+        warnings.simplefilter("ignore", DeprecationWarning)
+        fg.set_num_threads(2)
+        a = np.ones((96, 96))
+        fg.matmul(a, a)
+        get, call, pools, alive = direct._pool, direct.entry(), [], []
+        def pool_before_a_fork(count):
+            pool = get(count)
+            pools.append(weakref.ref(pool))
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            return pool
+        def watched(*arguments):
+            if pools and len(arguments) == 5:
+                alive.append(pools[-1]() is not None)
+            return call(*arguments)
+        direct._pool, direct.entry = pool_before_a_fork, lambda: watched
+        assert (fg.matmul(a, a) == 96).all()
+        assert alive == ([True] if threads.pool_kind() == "futex" else [])
+        """,
+        kind,
+    )
+
+
+@needs_fork
 def test_fork_inside_a_chunk(kind):
     program(
         """

@@ -234,3 +234,10 @@ def test_a_file_with_values_out_of_range_is_refused(tmp_path):
     np.savez(tmp_path / "bad.npz", **columns)
     with pytest.raises(DagError, match="operand_register.7. is 10000"):
         sched.load(tmp_path / "bad.npz")
+
+
+def test_an_empty_file_is_no_file_of_dags(tmp_path):
+    path = tmp_path / "empty.npz"
+    path.touch()
+    with pytest.raises(DagError, match="is no file of fastgemm DAGs"):
+        sched.load(path)
