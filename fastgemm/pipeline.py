@@ -22,7 +22,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
 
-__all__ = ["PartPipeline", "Pipeline"]
+__all__ = ["PartLibrary", "PartPipeline", "Pipeline"]
 
 _UNUSED = (
     untyped_passes.WithLifting,
@@ -115,7 +115,7 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]  # numba has no stu
         return [manager]
 
 
-class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
+class PartLibrary(JITCodeLibrary):  # type: ignore[misc]
     """IR that waits to be linked into a caller's library, where it is optimised and compiled."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -136,8 +136,10 @@ def _no_executable(library: Any, fndesc: Any, env: Any) -> Any:
 class PartPipeline(Pipeline):
     """:class:`Pipeline` for a function that has no machine code of its own."""
 
+    library_class: type[PartLibrary] = PartLibrary
+
     def compile_extra(self, func: Any) -> Any:
         state = self.state
-        state.library = _PartLibrary(state.targetctx.codegen(), func.__qualname__)
+        state.library = self.library_class(state.targetctx.codegen(), func.__qualname__)
         state.targetctx.get_executable = _no_executable
         return super().compile_extra(func)

@@ -26,45 +26,18 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ..jit import njit
+from ..pipeline import PartLibrary, PartPipeline
 from . import layout
 
 __all__ = ["State", "addresses", "at_address", "at_int16", "at_int32", "at_int8", "entry", "inner", "shifted"]
 
 
-class _LinkedLibrary(JITCodeLibrary):
-    """The code of a function that is only ever linked into its callers.
-
-    Numba optimises and generates machine code for every function, then again for all that it links into each caller.  Here
-    this waits for the function Python calls: a third of the compile time.
-    """
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+class _LinkedLibrary(PartLibrary):
+    """A part's code, without that of the parts below it: the entry links each of them once."""
 
     def finalize(self) -> None:
         self._finalize_dynamic_globals()
         self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        self._ensure_finalized()
-        return 0
-
-    @property
-    def codegen(self) -> Any:
-        return _NoEnvironment(self._codegen)
-
-
-class _NoEnvironment:
-    """A code generator that does not bind a function's Python environment: there is no machine code yet to hold it, and
-    functions over integers and pointers never look at it."""
-
-    def __init__(self, codegen: Any) -> None:
-        self._codegen = codegen
-
-    def set_env(self, env_name: str, env: Any) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._codegen, name)
 
 
 class _EntryLibrary(JITCodeLibrary):
@@ -193,9 +166,11 @@ class _PlainLowering(typed_passes.NativeLowering):
         return _PlainLower
 
 
-class _LinkedCompiler(Compiler):
-    """Numba's compiler, with a library that generates no machine code of its own and without the passes that plain loops over
-    integers and pointers never need: closures, single assignment, literal unrolling, array expressions, rewrites, lifetimes."""
+class _LinkedCompiler(PartPipeline):
+    """The compiler of parts without the passes that plain loops over integers and pointers never need: closures, single
+    assignment, literal unrolling, array expressions, rewrites, lifetimes."""
+
+    library_class = _LinkedLibrary
 
     def define_pipelines(self) -> list[PassManager]:
         manager = PassManager("linked")
@@ -212,8 +187,6 @@ class _LinkedCompiler(Compiler):
         return [manager]
 
     def compile_extra(self, func: Callable[..., Any]) -> Any:
-        self.state.library = _LinkedLibrary(self.state.targetctx.codegen(), func.__qualname__)
-        self.state.library.enable_object_caching()
         return super().compile_extra(folded(func))
 
 
