@@ -7,7 +7,6 @@ it.  So a fork waits for the locks of this package that are held for long, those
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,7 +21,6 @@ class _Lock(Protocol):
 
 # In the order they are taken in, by a fork as by a thread that takes one inside another: imports, compilation, tables.
 _locks: list[_Lock] = []
-_registered = threading.Lock()
 
 
 def around_forks(before: Callable[[], object], after: Callable[[], object]) -> None:
@@ -45,7 +43,7 @@ def around_forks(before: Callable[[], object], after: Callable[[], object]) -> N
 def hold_across_forks(lock: _Lock) -> None:
     """Take the lock before every fork and release it on both sides; nobody else holds it in the child."""
     _locks.append(lock)
-    if _registered.acquire(blocking=False):
+    if len(_locks) == 1:
         # A fork calls what was registered last first, and has to have our locks before those that numba's import takes.
         import concurrent.futures.thread  # noqa: F401
         import logging  # noqa: F401

@@ -91,7 +91,7 @@ def test_direct_product_beyond_one_thread(dtype, transposed, threads):
     a, b = integers((150, 70), dtype, 1), integers((70, 90), dtype, 2)
     if transposed:
         b = integers((90, 70), dtype, 2).T
-    assert a.shape[0] * b.size > direct.SERIAL_WORK
+    assert a.shape[0] * b.size > job.SERIAL_WORK
     with fg.threads(threads):
         np.testing.assert_array_equal(direct.fast(a, b, empty(a, b)), exact(a, b))
 

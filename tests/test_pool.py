@@ -467,6 +467,31 @@ def test_fork_while_another_thread_makes_the_first_product(kind, name):
 
 
 @needs_fork
+def test_fork_while_another_thread_compiles_the_loops_of_the_first_product(kind, tmp_path):
+    """No lock may be held around compilation that a fork takes after the compiler's."""
+    program(
+        """
+        import os, threading, time, warnings
+        import numpy as np, fastgemm as fg
+        from fastgemm.gemm import direct
+        warnings.simplefilter("ignore", DeprecationWarning)  # the other thread is ours, not the pool's
+        a = np.ones((8, 8))
+        thread = threading.Thread(target=lambda: fg.matmul(a, a))
+        thread.start()
+        while "address" not in direct.direct.__dict__ and thread.is_alive():
+            time.sleep(0.0001)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if fg.matmul(a, a)[0, 0] == 8 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join()
+        """,
+        kind,
+        FASTGEMM_CACHE_DIR=str(tmp_path),
+    )
+
+
+@needs_fork
 def test_fork_while_a_product_holds_the_pools_address(kind):
     """The pool goes out of use at a fork; its memory stays for those who have its address."""
     program(

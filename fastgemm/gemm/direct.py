@@ -8,7 +8,6 @@ untouched and says so; nothing is planned in Python.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -19,7 +18,6 @@ from numba import types
 from numpy import empty, ndarray
 from numpy.ctypeslib import as_array
 
-from ..forks import hold_across_forks
 from ..jit import cfunc
 from ..lazy import module
 from ..vectors import inner
@@ -40,16 +38,15 @@ LARGE, ENGINE, GENERAL, UNLOADED = range(4)
 
 # From so many rows up only half of a product with the own transpose is computed, here so many rows at a time.
 SYMMETRIC_ROWS, TRIANGLE_ROWS = 96, 32
-# Products below this stay on the caller's thread and keep the GIL; the second number where the process has but one thread.
-SERIAL_WORK, ALONE_WORK = 60**3, 130**3
-# Above this a job goes through the engine, where Ctrl-C is noticed.
-LONG_WORK = 2_000_000_000
+# Products up to j.SERIAL_WORK keep the GIL; up to this one where the process has but one thread.
+ALONE_WORK = 130**3
 
 _TYPES = tuple(np.dtype(code) for code in ("f4", "f8", "c8", "c16"))
 # What the compiled function knows of the process, as words; three per dtype: the object, numpy's number, the kernel table (or 0).
 NDARRAY, NONE, NEW_ARRAY, AS_SCALAR, INCREF, AS_INT, SAVE_THREAD, RESTORE_THREAD = range(8)
 ALLOCATE, FREE, NO_MEMORY, ALONE, EXECUTE, ANSWERS = range(8, 14)
 DTYPES = ANSWERS + 4
+END = DTYPES + 3 * len(_TYPES)
 # A job's words, and behind them what only this path asks for.
 B_N, A_NDIM, B_NDIM, NUMBER, ALIKE, OUT_NDIM, OUT_SHAPE = range(j.JOB_WORDS, j.JOB_WORDS + 7)
 MAX_NDIM = 6
@@ -93,9 +90,9 @@ def _read_operands(context, a, b, job):  # type: ignore[no-untyped-def]
         return GENERAL
     dtype, a_ndim = load_i64(a + o.DTYPE), load_i32(a + o.NDIM)
     entry = DTYPES
-    while entry < DTYPES + 12 and context[entry] != dtype:
+    while entry < END and context[entry] != dtype:
         entry += 3
-    if entry == DTYPES + 12 or not _array(context[NDARRAY], b, dtype):
+    if entry == END or not _array(context[NDARRAY], b, dtype):
         return GENERAL
     b_ndim = load_i32(b + o.NDIM)
     if a_ndim < 1 or b_ndim < 1 or a_ndim > MAX_NDIM or b_ndim > MAX_NDIM:
@@ -136,14 +133,8 @@ def _read_batch(context, a, b, out, job, item):  # type: ignore[no-untyped-def]
     if given and (not _array(context[NDARRAY], out, load_i64(a + o.DTYPE)) or load_i32(out + o.NDIM) != ndim):
         return GENERAL
     out_strides = words(load_i64(out + o.STRIDES)) if given else words(load_i64(a + o.STRIDES))
-    count, a_batch, b_batch, c_batch, alike, merged = (
-        1,
-        0,
-        0,
-        job[j.M] * row,
-        a_ndim == b_ndim and axes == a_ndim - 2,
-        True,
-    )
+    count, a_batch, b_batch, c_batch = 1, 0, 0, job[j.M] * row
+    alike, merged = a_ndim == b_ndim and axes == a_ndim - 2, True
     for axis in range(axes):
         a_size, a_stride = _batch_axis(a, a_ndim, axis)
         b_size, b_stride = _batch_axis(b, b_ndim, axis)
@@ -213,7 +204,7 @@ def _read_out(out, job, item):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _new(context, block, item):  # type: ignore[no-untyped-def]
+def _new(context, block):  # type: ignore[no-untyped-def]
     """A new array for the result, 0 if there is no memory for it."""
     job = words(block)
     shape = block + 8 * OUT_SHAPE
@@ -228,7 +219,7 @@ def _runs_here(job, item, lay):  # type: ignore[no-untyped-def]
     """Whether the product needs no packing and no column in one piece, is not too long, and finds its loops in the table: those
     for laying B out and for half a product are there once the engine has used them."""
     m, n, k, b_bytes = job[j.M], job[j.N], job[j.K], job[j.K] * job[j.N] * item
-    if job[j.BATCH] * m * n * k > LONG_WORK or not j.in_place(m, b_bytes):
+    if job[j.BATCH] * m * n * k > j.LONG_WORK or not j.in_place(m, b_bytes):
         return False
     if _symmetric(job) and (load_i64(job[j.TABLE] + 8 * MIRROR) == 0 or b_bytes > j.IN_PLACE_BYTES):
         return False
@@ -301,7 +292,7 @@ def _product(context, a, b, out, pool_address, threads):  # type: ignore[no-unty
         lay = job[B_N] != item and job[j.N] > 1
         answer = _read_batch(context, a, b, out, job, item)
     if answer == TAKEN or answer == ENGINE:
-        serial = ALONE_WORK if load_i64(context[ALONE]) != 0 else SERIAL_WORK
+        serial = ALONE_WORK if load_i64(context[ALONE]) != 0 else j.SERIAL_WORK
         if out != context[NONE] and not _read_out(out, job, item):
             answer = GENERAL
         elif answer == ENGINE or not _runs_here(job, item, lay):
@@ -311,7 +302,7 @@ def _product(context, a, b, out, pool_address, threads):  # type: ignore[no-unty
     if answer != TAKEN:
         out = context[ANSWERS + answer]
     elif out == context[NONE]:
-        out = _new(context, block, item)
+        out = _new(context, block)
         if out == 0 or not _run(context, block, item, lay, pool_address, threads):
             return 0
         return call_c(context[AS_SCALAR], (out,)) if job[OUT_NDIM] == 0 else out
@@ -348,8 +339,6 @@ def _known() -> Context:
 
 # The very objects whose addresses the compiled function answers with.
 _ANSWERS = (LARGE, ENGINE, GENERAL, UNLOADED)
-_loading = threading.RLock()
-hold_across_forks(_loading)
 _native_pool = pool_kind() == "futex"
 
 
@@ -376,8 +365,7 @@ def first_entry(a: Any) -> Callable[..., Any]:
 
 def load(dtype: np.dtype[Any]) -> None:
     """Compile or load the kernels of a dtype for the direct path."""
-    with _loading:
-        setattr(_known(), f"table{_TYPES.index(dtype)}", j.loaded(dtype, complete=False))
+    setattr(_known(), f"table{_TYPES.index(dtype)}", j.loaded(dtype, complete=False))
 
 
 def fast(a: Any, b: Any, out: Any) -> Any:
@@ -392,9 +380,8 @@ def settle(answer: Any, a: Any, b: Any, out: Any) -> Any:
         answer = entry()(a, b, out)
     if answer is LARGE:
         threads = get_num_threads() if _native_pool else 1
-        held = (
-            _pool(threads) if threads > 1 else None
-        )  # until it returns: a fork may take the pool out of use meanwhile
+        # held until it returns: a fork may take the pool out of use meanwhile
+        held = _pool(threads) if threads > 1 else None
         answer = entry()(a, b, out, held.address if held else 0, threads)
     if type(answer) is not int:
         return answer

@@ -268,7 +268,7 @@ class _Run:
     ) -> None:
         work = x.m * x.n * x.k * x.batch
         self.plan, self.callbacks, self.swapped = plan, callbacks, x.swapped
-        self.threads = threads if work > 60**3 else 1
+        self.threads = threads if work > j.SERIAL_WORK else 1
         # A long run comes back to Python between ops, and each core keeps its slots; with very many cores a core is short anyway.
         long = work > _LONG_RUN and plan.cores <= 8 * self.threads and not any(callbacks)
         self.lanes = plan.cores if long else self.threads

@@ -53,8 +53,8 @@ STREAMED_ROWS = 4
 # cache of 1 MiB); with few rows of A, which would not repay packing, as long as the last-level cache holds it.
 IN_PLACE_BYTES = 1344 * 1024
 FEW_ROWS, CACHED_BYTES = 64, 8 << 20
-# Multiplications above which shares are cut so that Ctrl-C is noticed.
-_LONG_JOB = 2e9
+# Up to so many multiplications a product stays on the caller's thread; above the second number it is cut so that Ctrl-C is noticed.
+SERIAL_WORK, LONG_WORK = 60**3, 2_000_000_000
 
 
 @inner
@@ -265,9 +265,9 @@ def shares_of(
     """
     m, n, k = problem
     work = m * n * k * batch
-    cut, step, shares = split.py_func(m, n, k, batch, threads if work > 60**3 else 1)
-    if work > _LONG_JOB:  # shares of some tens of milliseconds, for Ctrl-C
-        parts = int(work // (_LONG_JOB / 2)) + 1
+    cut, step, shares = split.py_func(m, n, k, batch, threads if work > SERIAL_WORK else 1)
+    if work > LONG_WORK:  # shares of some tens of milliseconds, for Ctrl-C
+        parts = work // (LONG_WORK // 2) + 1
         if batch >= parts:
             cut, step = BY_BATCH, -(-batch // parts)
         elif m >= 64:

@@ -40,7 +40,7 @@ WRITEABLE = 0x400
 _METH_FASTCALL = 0x80
 # Places in numpy's table of C functions.
 _GET_ABI_VERSION, _RETURN, _NEW = 0, 76, 93
-_ABI = {0x01000009, 0x02000000}
+_ABI = 0x02000000
 
 
 class _MethodDef(ctypes.Structure):
@@ -94,7 +94,7 @@ def _word(address: int) -> int:
 @cache
 def readable() -> bool:
     """Whether arrays and numpy's functions are where this module expects them."""
-    if ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.CFUNCTYPE(ctypes.c_uint)(_table()[_GET_ABI_VERSION])() not in _ABI:
+    if ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.CFUNCTYPE(ctypes.c_uint)(_table()[_GET_ABI_VERSION])() != _ABI:
         return False
     x = np.zeros((3, 10), np.float32)[:, ::2]
     at = id(x)
